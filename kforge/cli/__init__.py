@@ -1,0 +1,1 @@
+"""The command line: one module a command, imported light; heavy packages are imported when a command runs."""

@@ -1,0 +1,68 @@
+"""The program `kforge`: its commands, and what happens when the command line cannot be read."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from kforge.cli import capture, diff, doctor, output, runs, suggest, verify
+
+app = typer.Typer(
+    name="kforge",
+    help="Propose, verify and time custom CUDA kernels for PyTorch ops.",
+    # Plain help: rich costs 60 ms, and texts here are not markup.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("suggest", short_help="Find, judge and write a CUDA kernel for a task.")(suggest.suggest)
+app.command("verify", short_help="Judge a candidate.")(verify.verify)
+app.command("diff", short_help="Show what a candidate changes.")(diff.diff)
+app.command("capture", short_help="Write a task from a program of yours.")(capture.capture)
+app.command("doctor", short_help="Show what is here, and what works without.")(doctor.doctor)
+app.add_typer(runs.app, name="runs", short_help="List the runs of this project, or show one.")
+
+
+def _version(value: bool) -> None:
+    if value:
+        from kforge import __version__
+
+        typer.echo(f"kforge {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """Entry point of the console script: runs `app` and ends the process with the exit code of CONTRACTS 6."""
+    # The base class of what typer raises for an unreadable command line, by name: it moved between releases.
+    unreadable: type[Any] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+    argv = sys.argv[1:]
+    try:
+        code = app(standalone_mode=False)
+    except unreadable as error:
+        code = output.usage_failure(error.format_message(), argv, _hint(argv))
+    sys.exit(code if isinstance(code, int) else output.OK)
+
+
+def _hint(argv: list[str]) -> str:
+    name = next((word for word in argv if not word.startswith("-")), "")
+    if name.endswith(".py"):
+        return f"did you mean: kforge suggest {name}"
+    known = {info.name for info in app.registered_commands} | {group.name for group in app.registered_groups}
+    return f"see kforge {name} --help" if name in known else "see kforge --help"
+
+
+if __name__ == "__main__":
+    main()

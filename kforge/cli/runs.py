@@ -1,0 +1,82 @@
+"""`kforge runs`: what was run in this project, from the index, and one run's events, from its log."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from kforge.cli import options, output
+
+app = typer.Typer(help="List the runs of this project, or show one.", rich_markup_mode=None)
+
+
+@app.command("list")
+@output.command
+def list_runs(
+    out: output.Output,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many, newest first.")] = 20,
+    json: options.Json = False,
+) -> int:
+    """List the latest runs with their outcome."""
+    from dataclasses import asdict
+
+    from kforge import config
+    from kforge.cli.text import table
+    from kforge.store.index import Index
+
+    path = config.load().index
+    rows = []
+    if path.is_file():
+        with Index(path) as index:
+            rows = index.runs(limit)
+    if not rows:
+        output.narrate("no runs here yet: kforge suggest op.py makes the first")
+    else:
+        lines = [["run", "task", "started", "status", "verdict", "speed-up", "evaluations"]]
+        for row in rows:
+            started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started))
+            speedup = "" if row.speedup is None else f"{row.speedup:.2f}x"
+            status = row.status or "unfinished"
+            lines.append([row.id, row.task, started, status, row.verdict or "", speedup, str(row.evaluations)])
+        out.text(table(lines, indent=""))
+    out.result({"runs": [asdict(row) for row in rows]})
+    return output.OK
+
+
+@app.command("show")
+@output.command
+def show_run(
+    out: output.Output,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique beginning of it.")],
+    json: options.Json = False,
+    events: options.Events = False,
+) -> int:
+    """Show the events of one run in order."""
+    from kforge import config
+    from kforge.cli.progress import describe
+    from kforge.errors import UsageError
+    from kforge.store.events import LOG_NAME, replay
+
+    root = config.load().runs
+    known = sorted(path.parent.name for path in root.glob(f"*/{LOG_NAME}"))
+    matches = [name for name in known if name == run] or [name for name in known if name.startswith(run)]
+    if len(matches) != 1:
+        found = f"{len(matches)} runs begin with" if matches else "no run"
+        raise UsageError(f"{found} {run!r} in {root}", "known: " + (", ".join(known[-5:]) or "none"))
+    log = list(replay(root / matches[0] / LOG_NAME))
+    for event in log:
+        out.event(event.kind, event.data)
+        text = describe(event.kind, event.data)
+        if text is not None:
+            out.text(f"{event.time - log[0].time:7.1f}s  {text}")
+    folder = str(root / matches[0])
+    out.result({"run": matches[0], "folder": folder, "events": [] if out.events else [_as_dict(e) for e in log]})
+    return output.OK
+
+
+def _as_dict(event: object) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return asdict(event)  # type: ignore[call-overload, no-any-return]

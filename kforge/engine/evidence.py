@@ -1,0 +1,55 @@
+"""What the graphs of a task's other input variants prove about literals: a fixed number, or a fraction of a size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+class Evidence:
+    """What the graphs of other input variants say: is a literal a fixed number or a fraction of a size?"""
+
+    def __init__(self, module: Any, variants: Callable[[], list[Any]], names: dict[str, tuple[str, str]]) -> None:
+        self._module, self._variants = module, variants
+        self._readable = {readable: placeholder for placeholder, (readable, _) in names.items()}
+        self._aligned: list[dict[Any, Any]] | None = None
+
+    def nodes(self, node: Any) -> list[Any]:
+        """The same node in every variant whose graph has the same operators in the same order."""
+        if self._aligned is None:
+            own = list(self._module.graph.nodes)
+            self._aligned = []
+            for other in self._variants():
+                theirs = list(other.graph.nodes)
+                if [n.target for n in own if n.op == "call_function"] == [
+                    n.target for n in theirs if n.op == "call_function"
+                ] and len(own) == len(theirs):
+                    self._aligned.append(dict(zip(own, theirs, strict=True)))
+        return [table[node] for table in self._aligned]
+
+    def size(self, node: Any, name: str) -> int:
+        """The size `name` (input_axis) in the graph of a node."""
+        readable, axis = name.rsplit("_", 1)
+        placeholder = next(n for n in node.graph.nodes if n.name == self._readable[readable])
+        return int(placeholder.meta["val"].shape[int(axis)])
+
+    def parts(self, node: Any, bounds: Callable[[Any], tuple[int, ...]], size: Callable[[Any], int]) -> int | None:
+        """n if in every variant `bounds` are the same multiples of size / n, and some variant has another size.
+
+        bounds, size: read a node's literals and the size they cut. None: no evidence, the literals may be fixed.
+        """
+        here, whole = bounds(node), size(node)
+        n = whole // math.gcd(whole, *here)
+        others = self.nodes(node)
+        if n > 64 or not any(size(o) != whole for o in others):
+            return None
+        if all(tuple(b * n for b in bounds(o)) == tuple(b // (whole // n) * size(o) for b in here) for o in others):
+            return n
+        return None
+
+
+def numbers_of(node: Any) -> list[float]:
+    """The numbers among a node's arguments."""
+    given = [*node.args, *node.kwargs.values()]
+    return [float(a) for a in given if isinstance(a, (int, float)) and not isinstance(a, bool)]

@@ -1,0 +1,38 @@
+"""Kernel families: a template, a schedule space and a rule that says where it applies. One file each; see REGISTRY."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kforge.engine.cgen import Types
+from kforge.engine.ir import Program
+from kforge.engine.kernelcode import KernelCode
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the kernels will run on: multiprocessors that are there at least."""
+
+    multiprocessors: int = 132
+
+
+Family = Callable[[Program, Types, str, Target], Iterator[KernelCode]]
+"""(program, types, kernel name, target) -> kernels for it, best guess first; none where the family does not apply."""
+
+REGISTRY: dict[str, Family] = {}
+
+
+def register(name: str) -> Callable[[Family], Family]:
+    def add(family: Family) -> Family:
+        REGISTRY[name] = family
+        return family
+
+    return add
+
+
+def kernels_for(program: Program, types: Types, name: str, target: Target) -> list[KernelCode]:
+    """All kernels that the registered families offer, in the families' own order."""
+    from kforge.engine.families import pointwise, row  # noqa: F401  (they register themselves)
+
+    return [code for family in REGISTRY.values() for code in family(program, types, name, target)]

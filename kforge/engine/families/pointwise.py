@@ -1,0 +1,103 @@
+"""Pointwise kernels: one vector per thread over the flattened output, everything fused.
+
+One 16-byte vector per thread in a one-shot grid reaches 0.99 of the copy rate on an H200; several vectors per thread
+0.97, a persistent grid-stride loop 0.92, and streaming cache hints cost more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kforge.engine.access import Access
+from kforge.engine.cgen import Sizes, Types, total
+from kforge.engine.families import Target, register
+from kforge.engine.ir import Program
+from kforge.engine.kernelcode import KernelCode, name_loops, parameters, render, template_types
+from kforge.engine.passes import Pass, plan
+from kforge.engine.rowbase import Style
+from kforge.engine.rowcode import RowCode
+from kforge.engine.symbols import Poly, Var
+from kforge.engine.tensors import linear
+
+
+class PointwiseCode(RowCode):
+    """The statements of one thread: its vector's loads, its elements, its stores."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at = "i"
+        self.names.taken |= {self._col_var(v) for v in self.program.cols}
+        loops = self.program.cols
+        self.flat = linear(tuple(Poly.of(v) for v in loops), tuple(v.size for v in loops))
+
+    def _col_var(self, v: Var) -> str:
+        loops = self.program.cols
+        if len(loops) == 1:
+            return "i"
+        if v == loops[-1]:
+            return "col"
+        return "row" if len(loops) == 2 else f"i_{loops.index(v)}"
+
+    def walk(self, p: Pass) -> None:
+        self.split_columns()
+        self.element(p, {})
+
+    def split_columns(self) -> None:
+        loops = self.program.cols
+        if len(loops) > 1:
+            self.lines.add("const Index<WIDE> flat = i;")
+            self._split_index("flat", [self._col_var(v) for v in loops], loops, "long long")
+
+    def address(self, access: Access) -> str:
+        return f"{access.buffer.name} + i" if access.index == self.flat else super().address(access)
+
+
+@register("pointwise")
+def pointwise(program: Program, types: Types, name: str, target: Target) -> Iterator[KernelCode]:
+    """Applies to programs without rows and reductions."""
+    if program.rows or program.reductions or not program.cols:
+        return
+    sizes = Sizes()
+    sizes.add("n", total(program.cols))
+    name_loops(sizes, program)
+    several = len(program.cols) > 1
+    code = PointwiseCode(program, types, sizes, plan(program, keep=True), Style("", "", False, "", False))
+    body = code.emit()
+    helpers = code.helpers | ({"index"} if several else set())
+    size_types = {s: "long long" if s == "n" else "int" for s in sizes.params}
+    element_types = template_types(program, types)
+    constants: dict[str, int | str] = {"BLOCK": 256, "VEC": 8}
+    tune: dict[str, tuple[int | str, ...]] = {"BLOCK": (256, 128, 512), "VEC": (8, 4, 2, 1)}
+    inner = next((s for s, p in sizes.params.items() if p == program.cols[-1].size), None)
+    edge = inner or str(program.cols[-1].size.constant)
+    require = {"VEC": code.memory.condition(types, sizes, edge)}
+    template = [*element_types, "BLOCK", "VEC"]
+    if several:
+        constants["WIDE"] = 0
+        tune["WIDE"] = (0, 1)
+        require["WIDE"] = "WIDE == 1 or n + BLOCK * VEC <= 4294967295"
+        template.append("WIDE")
+    text = render(
+        "cuda/pointwise.cu.j2",
+        name=name,
+        types=element_types,
+        wide=several,
+        parameters=parameters(program, types, size_types),
+        body=body,
+    )
+    yield KernelCode(
+        name=name,
+        program=program,
+        schedule="pointwise",
+        idea="everything fused into one pointwise kernel, one vector per thread: each input is read once",
+        text=text,
+        template=tuple(template),
+        helpers=frozenset(helpers),
+        sizes=dict(sizes.params),
+        grid="ceil_div(n, BLOCK * VEC)",
+        block="BLOCK",
+        constants=constants,
+        tune=tune,
+        require=require,
+        size_types=size_types,
+    )

@@ -1,0 +1,422 @@
+"""From a core-ATen graph to tensors (tensors.py): sizes become symbols, operators go through the handler registry.
+
+Sizes are unified as operators demand it. Where a literal in the graph could only be right for the captured size (a
+view's width, a slice's end), that size is fixed to it and the candidate checks it at run time: a wrong guess would be
+silently wrong for other shapes, a fixed size never is. An operator without a handler is `NoCandidate`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator as python_operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kforge.engine.evidence import Evidence, numbers_of
+from kforge.engine.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Origin
+from kforge.engine.operators import COMPARISONS, POINTWISE
+from kforge.engine.symbols import Poly, Size
+from kforge.engine.tensors import Context, Guard, Index, Tensor, from_buffer
+from kforge.errors import NoCandidate
+
+Handler = Callable[..., Any]
+HANDLERS: dict[str, Handler] = {}
+# operators whose result torch lays out as their operand; of a part, the order of the dimensions counts
+KEEPS_STRIDES = {"_to_copy", "alias", "detach", "lift_fresh_copy", "positive"}
+PARTS = {"slice", "split_with_sizes"}
+
+
+class Refine(Exception):
+    """A size turned out to be another: start over with what is known now."""
+
+    def __init__(self, size: Size, value: Poly) -> None:
+        super().__init__(f"{size} = {value}")
+        self.size, self.value = size, value
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    """Register a handler (importer, meta, *args, **kwargs) for ATen operators by name, overload left out."""
+
+    def register(function: Handler) -> Handler:
+        for name in names:
+            HANDLERS[name] = function
+        return function
+
+    return register
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What the graph says about a node's result: torch dtype name and concrete shape (None for several results)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    operator: str
+
+
+@dataclass
+class Graph:
+    """An imported graph: its input buffers by placeholder name, its outputs, and what was learnt about sizes.
+
+    known: sizes replaced by others or fixed. sources: where a size is read, (buffer name, dimension).
+    """
+
+    inputs: dict[str, Buffer]
+    outputs: list[Tensor]
+    known: dict[Size, Poly]
+    sources: dict[Size, tuple[str, int]]
+    real: str = "float"
+
+
+@dataclass
+class Importer:
+    """State of one pass over the graph."""
+
+    known: dict[Size, Poly]
+    evidence: Evidence
+    sources: dict[Size, tuple[str, int]] = field(default_factory=dict)
+    node: Any = None
+    free: int = 0
+    operator: str = ""
+    origin: Origin | None = None
+
+    # sizes
+
+    def size(self, name: str, hint: int) -> Poly:
+        return self.resolve(Poly.of(Size(name, hint)))
+
+    def free_size(self, hint: int) -> Poly:
+        """A size that only a literal gives; unified later, or left as that literal."""
+        self.free += 1
+        return self.size(f"free_{self.free}", hint) if hint != 1 else Poly.of(1)
+
+    def resolve(self, poly: Poly) -> Poly:
+        while any(a in self.known for a in poly.atoms()):
+            poly = poly.substitute({a: self.known[a] for a in poly.atoms() if a in self.known})  # type: ignore[index]
+        return poly
+
+    def fix(self, poly: Poly) -> None:
+        """Fix every size in `poly` to its captured value."""
+        for atom in sorted(poly.atoms(), key=repr):
+            if isinstance(atom, Size):
+                raise Refine(atom, Poly.of(atom.hint))
+
+    def equal(self, a: Poly, b: Poly) -> Poly:
+        """One size for two that an operator demands to be equal."""
+        if a == b:
+            return a
+        if a.hint() != b.hint():
+            raise NoCandidate(f"{self.operator}: sizes {a.hint()} and {b.hint()} do not match", operator=self.operator)
+        for size, other in sorted(((b, a), (a, b)), key=lambda pair: -self._rank(pair[0])):
+            symbol = _single(size)
+            if symbol is not None and symbol not in other.atoms():
+                raise Refine(symbol, other)
+        self.fix(a)
+        self.fix(b)
+        return a
+
+    def divide(self, size: Poly, n: int) -> Poly:
+        """size / n where it is known to be a multiple of n; the candidate checks that it is."""
+        part = size.divide(Poly.of(n))
+        if part is not None:
+            return part
+        symbol = _single(size)
+        if symbol is None:
+            self.fix(size)
+        assert symbol is not None
+        raise Refine(symbol, Poly.of(Size(f"{symbol.name}_by_{n}", symbol.hint // n)) * n)
+
+    def broadcast(self, shapes: Sequence[tuple[Poly, ...]]) -> tuple[Poly, ...]:
+        width = max((len(s) for s in shapes), default=0)
+        result = []
+        for axis in range(-width, 0):
+            sizes = [s[axis] for s in shapes if len(s) >= -axis]
+            wide = [s for s in sizes if s.hint() != 1]
+            if wide:
+                for s in sizes:
+                    if s.hint() == 1:
+                        self.fix(s)
+            same = wide or [s for s in sizes if s.constant != 1] or sizes
+            size = same[0]
+            for other in same[1:]:
+                size = self.equal(size, other)
+            result.append(size)
+        return tuple(result)
+
+    def _rank(self, poly: Poly) -> int:
+        """Which of two equal sizes is replaced first: free ones, then those of the later input."""
+        symbol = _single(poly)
+        order = {size: k for k, size in enumerate(self.sources)}
+        return -1 if symbol is None else order.get(symbol, len(order))
+
+    # tensors
+
+    def tensor(
+        self, shape: Sequence[Poly], dtype: str, at: Callable[[Context, Index, Guard], Expr], *inputs: Tensor
+    ) -> Tensor:
+        return Tensor(tuple(shape), dtype, at, origin=self.origin, inputs=inputs)
+
+    def view(self, x: Tensor, shape: Sequence[Poly], back: Callable[[Index], Index]) -> Tensor:
+        """The tensor whose element at i is x's element at back(i)."""
+        return self.tensor(shape, x.dtype, lambda ctx, i, guard: ctx.value(x, back(i), guard), x)
+
+    def map(self, formula: Callable[..., Expr], *operands: Any, dtype: str, compute: str | None = None) -> Tensor:
+        """A pointwise result of tensors and Python scalars (None passes through), operands cast to `compute`."""
+        target = compute or computing(dtype)
+        tensors = [o for o in operands if isinstance(o, Tensor)]
+        shape = self.broadcast([t.shape for t in tensors])
+
+        def at(ctx: Context, index: Index, guard: Guard) -> Expr:
+            scalars: list[Expr | None] = []
+            for o in operands:
+                if isinstance(o, Tensor):
+                    scalars.append(cast(ctx, ctx.value(o, pick(index, o.shape), guard), target))
+                else:
+                    scalars.append(None if o is None else literal(ctx, o, target))
+            return cast(ctx, formula(ctx.builder, *scalars), computing(dtype))
+
+        result = self.tensor(shape, dtype, at, *tensors)
+        result.layout = layout_of(tensors, shape)
+        return result
+
+    def check_literals(self, node: Any) -> None:
+        """A number that equals a size (or its inverse or root) was probably computed from it.
+
+        Unless another variant has another size and the same number, that size is fixed: numbers such as the 1/n of a
+        mean written by hand would be wrong for other shapes. Sizes below 8 are too often equal by chance.
+        """
+        numbers = numbers_of(node)
+        for symbol in list(self.sources):
+            size = self.resolve(Poly.of(symbol))
+            if size.constant is not None or symbol.hint < 8:
+                continue
+            forms = (symbol.hint, symbol.hint - 1, 1 / symbol.hint, symbol.hint**0.5, symbol.hint**-0.5)
+            if any(math.isclose(v, f, rel_tol=1e-12) for v in numbers for f in forms):
+                others = self.evidence.nodes(node)
+                same = all(numbers_of(o) == numbers for o in others)
+                if not same or not any(self.evidence.size(o, symbol.name) != symbol.hint for o in others):
+                    self.fix(size)
+
+    def reject(self, why: str) -> NoCandidate:
+        return NoCandidate(f"the engine has no kernel for {self.operator}: {why}", operator=self.operator)
+
+
+def constant(imp: Importer, number: float | int | bool, dtype: str, rank: int) -> Tensor:
+    """A tensor of one element with a known value."""
+
+    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
+        return literal(ctx, number, computing(dtype))
+
+    return imp.tensor([Poly.of(1)] * rank, dtype, at)
+
+
+def layout_of(operands: Sequence[Tensor], shape: tuple[Poly, ...]) -> Buffer | None:
+    """Whose strides a pointwise result takes: those of the first operand that fills the shape."""
+    return next((t.layout for t in operands if t.shape == shape), None)
+
+
+def _single(poly: Poly) -> Size | None:
+    if len(poly.terms) == 1 and poly.terms[0][1] == 1 and len(poly.terms[0][0]) == 1:
+        atom = poly.terms[0][0][0]
+        return atom if isinstance(atom, Size) else None
+    return None
+
+
+def computing(dtype: str) -> str:
+    """The type in which values of a torch dtype are computed."""
+    return REAL if dtype in FLOATS else dtype
+
+
+def cast(ctx: Context, expr: Expr, target: str) -> Expr:
+    """To a computing type; to bool is `!= 0` as in torch."""
+    if target == "bool" and expr.dtype != "bool":
+        return ctx.builder.op("ne", expr, ctx.builder.const(0, expr.dtype), dtype="bool")
+    return ctx.builder.cast(expr, target)
+
+
+def literal(ctx: Context, value: Any, target: str) -> Any:
+    if isinstance(value, (bool, int, float)):
+        return ctx.builder.const(bool(value) if target == "bool" else value, target)
+    return value
+
+
+def pick(index: Index, shape: tuple[Poly, ...]) -> Index:
+    """An index of the broadcast shape as an index of an operand: aligned at the right, zero where it has size one."""
+    tail = index[len(index) - len(shape) :]
+    return tuple(Poly() if size.constant == 1 else i for i, size in zip(tail, shape, strict=True))
+
+
+def common_type(operands: Sequence[Any]) -> str:
+    """The computing type of a comparison's operands."""
+    kinds = [computing(o.dtype) if isinstance(o, Tensor) else _kind(o) for o in operands]
+    if REAL in kinds:
+        return REAL
+    for kind in INTEGERS:
+        if kind in kinds:
+            tensors = [computing(o.dtype) for o in operands if isinstance(o, Tensor)]
+            return next((k for k in INTEGERS if k in tensors), kind)
+    return "bool"
+
+
+def _kind(value: Any) -> str:
+    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else REAL
+
+
+def import_graph(
+    module: Any,
+    names: dict[str, tuple[str, str]],
+    origins: Callable[[Any], Origin | None],
+    constants: dict[str, float | int | bool] | None = None,
+    variants: Callable[[], list[Any]] = list,
+) -> Graph:
+    """Import an fx.GraphModule of core ATen.
+
+    names: placeholder -> (readable name, kind); origins: fx node -> Origin; constants: placeholders that are numbers;
+    variants: gives the same graph for other shapes, asked for only when a literal would fix a size. NoCandidate names
+    what has no handler.
+    """
+    from kforge.engine import composites, views  # noqa: F401  (they register handlers)
+
+    known: dict[Size, Poly] = {}
+    evidence = Evidence(module, variants, names)
+    for _ in range(300):
+        try:
+            return _run(Importer(dict(known), evidence), module, names, origins, constants or {})
+        except Refine as refine:
+            known[refine.size] = refine.value
+    raise NoCandidate("the sizes of the graph do not settle", operator="shapes")
+
+
+def _run(
+    imp: Importer,
+    module: Any,
+    names: dict[str, tuple[str, str]],
+    origins: Callable[[Any], Origin | None],
+    constants: dict[str, float | int | bool],
+) -> Graph:
+    import torch
+
+    values: dict[Any, Any] = {}
+    inputs: dict[str, Buffer] = {}
+    real = "float"
+    for node in module.graph.nodes:
+        imp.origin, imp.node = origins(node), node
+        if node.op == "placeholder":
+            fake = node.meta.get("val")
+            if node.name in constants:
+                number = constants[node.name]
+                values[node] = constant(imp, number, _dtype(fake), fake.dim())
+                continue
+            if not isinstance(fake, torch.Tensor):
+                values[node] = fake
+                continue
+            name, kind = names[node.name]
+            shape = []
+            for axis, hint in enumerate(fake.shape):
+                symbol = Size(f"{name}_{axis}", int(hint))
+                imp.sources[symbol] = (name, axis)
+                shape.append(imp.resolve(Poly.of(symbol)))
+            buffer = Buffer(name, _dtype(fake), tuple(shape), kind)
+            real = "double" if buffer.dtype == "float64" else real
+            inputs[node.name] = buffer
+            values[node] = from_buffer(buffer)
+        elif node.op == "get_attr":
+            raise NoCandidate(f"the graph holds a constant tensor {node.target}", operator="constant tensor")
+        elif node.op == "call_function":
+            values[node] = _call(imp, node, values)
+        elif node.op == "output":
+            flat = torch.utils._pytree.tree_leaves(node.args[0])
+            outputs = [values.get(n, n) if isinstance(n, torch.fx.Node) else n for n in flat]
+            return Graph(inputs, outputs, imp.known, imp.sources, real)
+    raise NoCandidate("the graph has no output", operator="output")
+
+
+def _dtype(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _call(imp: Importer, node: Any, values: dict[Any, Any]) -> Any:
+    import torch
+
+    def convert(a: Any) -> Any:
+        return torch.fx.node.map_arg(a, lambda n: values[n])
+
+    args, kwargs = convert(node.args), convert(node.kwargs)
+    if node.target is python_operator.getitem:
+        return args[0][args[1]]
+    imp.operator = str(node.target)
+    name = getattr(node.target, "_schema", None)
+    packet = name.name.split("::")[-1] if name is not None else imp.operator
+    fake = node.meta.get("val")
+    dtype = _dtype(fake) if isinstance(fake, torch.Tensor) else ""
+    shape = tuple(int(s) for s in fake.shape) if isinstance(fake, torch.Tensor) else ()
+    if isinstance(fake, (tuple, list)) and fake and isinstance(fake[0], torch.Tensor):
+        dtype = _dtype(fake[0])
+    if "complex" in dtype:
+        raise imp.reject("complex numbers")
+    meta = Meta(dtype, shape, imp.operator)
+    if packet in POINTWISE or packet in {"full", "full_like", "scalar_tensor"}:
+        imp.check_literals(node)
+    if packet in HANDLERS:
+        result = HANDLERS[packet](imp, meta, *args, **kwargs)
+    elif packet in POINTWISE:
+        result = pointwise(imp, meta, packet, args, kwargs)
+    else:
+        raise NoCandidate(
+            f"the engine has no kernel for {imp.operator}",
+            "write the kernel by hand, or let a chat model propose one",
+            operator=imp.operator,
+        )
+    for t in result if isinstance(result, (tuple, list)) else (result,):
+        if isinstance(t, Tensor) and not t.name:
+            t.name = node.name
+        if isinstance(t, Tensor) and packet in PARTS:
+            t.layout = args[0].layout
+        elif isinstance(t, Tensor) and packet in HANDLERS and packet not in KEEPS_STRIDES:
+            t.layout = None
+    return result
+
+
+def pointwise(imp: Importer, meta: Meta, packet: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    """An operator of the pointwise table: positional operands, keyword scalars."""
+    formula = POINTWISE[packet]
+    compute: str | None = None
+    if packet in COMPARISONS or packet.startswith("logical_") or packet in {"isnan", "isinf"}:
+        compute = common_type(args)
+        if packet.startswith("logical_"):
+            compute = "bool"
+    keywords = {k: v for k, v in kwargs.items() if v is not None and k not in {"dtype", "device", "layout"}}
+    if packet in {"where", "masked_fill"}:
+        return _select(imp, meta, packet, args)
+    names, extra = list(keywords), list(keywords.values())
+    count = len(args)
+
+    def applied(b: Any, *scalars: Any) -> Expr:
+        return formula(b, *scalars[:count], **dict(zip(names, scalars[count:], strict=True)))
+
+    try:
+        return imp.map(applied, *args, *extra, dtype=meta.dtype, compute=compute)
+    except NotImplementedError as error:
+        raise imp.reject(str(error)) from None
+
+
+def _select(imp: Importer, meta: Meta, packet: str, args: Sequence[Any]) -> Tensor:
+    """where and masked_fill: the condition keeps its own type."""
+    condition, yes, no = args if packet == "where" else (args[1], args[2], args[0])
+    tensors = [t for t in (condition, yes, no) if isinstance(t, Tensor)]
+    shape = imp.broadcast([t.shape for t in tensors])
+    target = computing(meta.dtype)
+
+    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
+        def scalar(o: Any, kind: str) -> Expr:
+            if isinstance(o, Tensor):
+                return cast(ctx, ctx.value(o, pick(index, o.shape), guard), kind)
+            return literal(ctx, o, kind)
+
+        chosen = (scalar(condition, "bool"), scalar(yes, target), scalar(no, target))
+        return ctx.builder.op("where", *chosen, dtype=target)
+
+    result = imp.tensor(shape, meta.dtype, at, *tensors)
+    result.layout = layout_of(tensors, shape)
+    return result

@@ -1,0 +1,221 @@
+"""From a task's graph to candidates: import, partition, families, writing; best guess first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kforge.engine.cgen import RESERVED, Types
+from kforge.engine.cost import Option, Policy, heuristic
+from kforge.engine.families import Target, kernels_for
+from kforge.engine.importer import Graph, import_graph
+from kforge.engine.ir import Origin, Program
+from kforge.engine.kernelcode import KernelCode
+from kforge.engine.partition import partition
+from kforge.engine.symbols import Poly
+from kforge.engine.tensors import Tensor
+from kforge.engine.usercode import read_user_code
+from kforge.engine.writer import Choice, Leaf, Piece, Plan, write_candidate
+from kforge.errors import NoCandidate
+from kforge.kernel.candidate import Candidate
+
+if TYPE_CHECKING:
+    from kforge.task import Capture, Task
+
+
+def propose(
+    task: Task,
+    capture: Capture,
+    *,
+    arch: str,
+    device: str,
+    facts: Any = None,
+    policy: Policy | None = None,
+) -> Iterator[Candidate]:
+    """Candidates for a task, best guess first; all compute the same and differ in schedules.
+
+    capture: the graph of variant 0. arch ("sm_90a") and device ("cpu", "cuda:0") are what it will run on. facts:
+    TaskFacts if known. Raises NoCandidate naming the operator that no kernel covers; never a torch-only candidate.
+    """
+    plan, programs = make_plan(task, capture)
+    target = _target(device)
+    options = []
+    for program in programs:
+        kernels = kernels_for(program, plan.types, program.name, target)
+        if not kernels:
+            raise NoCandidate(f"no kernel family covers {program.name}", operator=program.name)
+        options.append(kernels)
+    ranked = (policy or heuristic).rank([Option(choice) for choice in _combinations(options)])
+    for option in ranked:
+        yield write_candidate(plan, option.choices, _idea(option.choices), option.gain)
+
+
+def _target(device: str) -> Target:
+    """The multiprocessors of the GPU at hand; those of an H200 where there is none."""
+    import torch
+
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        return Target()
+    return Target(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def _combinations(options: list[list[KernelCode]]) -> Iterator[list[Choice]]:
+    """The first kernel everywhere, then one program's alternative at a time."""
+    yield [_covered(kernels, 0) for kernels in options]
+    for k, kernels in enumerate(options):
+        for alternative in range(1, len(kernels)):
+            yield [_covered(ks, alternative if i == k else 0) for i, ks in enumerate(options)]
+
+
+def _covered(kernels: list[KernelCode], first: int) -> Choice:
+    """The chosen kernel and, where it is limited to some shapes, those that cover the rest."""
+    chosen = kernels[first]
+    rest = [k for k in kernels[first + 1 :] if k.limit != chosen.limit]
+    covered = [chosen]
+    for k in rest if chosen.limit else []:
+        covered.append(k)
+        if not k.limit:
+            break
+    return covered
+
+
+def _idea(choices: list[Choice]) -> str:
+    ideas = list(dict.fromkeys(choice[0].idea for choice in choices))
+    text = "; then ".join(ideas)
+    return text if len(choices) == 1 else f"{len(choices)} kernels: {text}"
+
+
+def make_plan(task: Task, capture: Capture) -> tuple[Plan, list[Program]]:
+    """Everything about the task that all candidates share."""
+    import torch
+
+    module = capture.module
+    if capture.mutations:
+        what = ", ".join(f"{m.kind.value} {m.path}" for m in capture.mutations)
+        raise NoCandidate(f"the reference changes {what} in place", operator="in-place update")
+    refs = capture.placeholders()
+    names, expressions = _names(refs)
+    graph = import_graph(
+        module, names, _origin_of, constants=_scalars(capture), variants=lambda: _variants(task, capture)
+    )
+    labels, orders = _outputs(module, graph)
+    parts = partition(graph, labels, _identifier(task.name), orders)
+    types = Types.of(parts.programs, graph.real)
+    used = {b for p in parts.programs for b in p.buffers}
+    pieces = []
+    for node, buffer in graph.inputs.items():
+        if buffer in used or buffer.kind == "input":
+            pieces.append(Piece(buffer, expressions[node]))
+    class_name = task.reference.__name__ if task.form.value == "module" else None
+    user = read_user_code(task.source, class_name, getattr(task.reference, "__name__", "reference"))
+    flat = [Leaf(label) if label else t for label, t in zip(labels, graph.outputs, strict=True)]
+    assert capture.out_spec is not None
+    result = torch.utils._pytree.tree_unflatten(flat, capture.out_spec)
+    literals = {k: v for k, v in capture.literals.items() if isinstance(v, (int, float, bool, str, type(None)))}
+    plan = Plan(task.name, task.path.name, task.form.value, graph, parts, types, user, pieces, result, literals)
+    return plan, parts.programs
+
+
+def _identifier(name: str) -> str:
+    clean = re.sub(r"\W", "_", name)
+    return clean if not clean[0].isdigit() else f"op_{clean}"
+
+
+def _names(refs: dict[str, Any]) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
+    """placeholder -> (variable, kind), and placeholder -> the expression in forward that gives it."""
+    names: dict[str, tuple[str, str]] = {}
+    expressions: dict[str, str] = {}
+    taken: set[str] = set()
+    for node, ref in refs.items():
+        kind = "input" if ref.kind.value == "input" else "parameter"
+        wish = re.sub(r"\W+", "_", ref.path).strip("_") or "x"
+        if wish in RESERVED or wish[0].isdigit():
+            wish = f"{wish}_in" if kind == "input" else f"p_{wish}"
+        name, k = wish, 2
+        while name in taken:
+            name, k = f"{wish}_{k}", k + 1
+        taken.add(name)
+        names[node] = (name, kind)
+        if kind == "input":
+            expressions[node] = ref.path
+        else:
+            parts = ref.path.split(".")
+            expressions[node] = "self" + "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in parts)
+    return names, expressions
+
+
+def _scalars(capture: Capture) -> dict[str, float | int | bool]:
+    """Constant tensors of one element, by placeholder, as numbers; larger ones have no place in a kernel yet."""
+    found: dict[str, float | int | bool] = {}
+    for node, ref in capture.placeholders().items():
+        if ref.kind.value == "constant":
+            value = capture.constants[ref.path]
+            if value.numel() != 1:
+                raise NoCandidate(f"the constant tensor {ref.path} is not a buffer", operator="constant tensor")
+            found[node] = value.item()
+    return found
+
+
+def _variants(task: Task, capture: Capture) -> list[Any]:
+    """The graphs of the task's other variants: evidence on which literals follow a size."""
+    from kforge.task import capture as capture_variant
+
+    found = []
+    for variant in range(1, task.n_variants):
+        other = capture_variant(task, variant, device=capture.device)
+        if other.graph_module is not None:
+            found.append(other.graph_module)
+    return found
+
+
+_ASSIGNED = re.compile(r"^\s*(\w+)\s*(?::[^=]+)?=[^=]")
+
+
+def _origin_of(node: Any) -> Origin | None:
+    origin = node.meta.get("origin")
+    if origin is None:
+        return None
+    match = _ASSIGNED.match(origin.code)
+    return Origin(origin.file.rsplit("/", 1)[-1], origin.line, match.group(1) if match else "", origin.code)
+
+
+def _outputs(module: Any, graph: Graph) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+    """A name for each output, the user's own where the line assigns one; the memory order of permuted ones."""
+    import torch
+
+    node = next(n for n in module.graph.nodes if n.op == "output")
+    fakes = [
+        n.meta.get("val") if isinstance(n, torch.fx.Node) else None
+        for n in torch.utils._pytree.tree_leaves(node.args[0])
+    ]
+    taken = {b.name for b in graph.inputs.values()}
+    labels: list[str] = []
+    orders: dict[str, tuple[int, ...]] = {}
+    for tensor, fake in zip(graph.outputs, fakes, strict=True):
+        if not isinstance(tensor, Tensor):
+            labels.append("")
+            continue
+        wish = tensor.origin.name if tensor.origin is not None and tensor.origin.name else "y"
+        if wish in RESERVED:
+            wish = f"{wish}_value"
+        name, k = wish, 2
+        while name in taken:
+            name, k = f"{wish}_{k}", k + 1
+        taken.add(name)
+        labels.append(name)
+        if isinstance(fake, torch.Tensor) and not fake.is_contiguous():
+            order = tuple(sorted(range(fake.dim()), key=fake.stride, reverse=True))
+            if not fake.permute(order).is_contiguous():
+                raise NoCandidate("an output is an overlapping or sliced view", operator="view as output")
+            orders[name] = order
+            tensor.layout = None
+    return labels, orders
+
+
+def fixed_sizes(graph: Graph) -> dict[str, int]:
+    """Sizes that the candidate is bound to: size name -> value."""
+    return {s.name: v.constant for s, v in graph.known.items() if v.constant is not None}
+
+
+__all__ = ["Poly", "fixed_sizes", "make_plan", "propose"]

@@ -1,0 +1,340 @@
+"""The judge's side of a task, made once and used for every candidate: facts, fp64 reference, expected values, floor.
+
+Nothing here ever reaches a candidate's process except the inputs of a call, the constructor's arguments and the state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import secrets
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kforge.environment.acceptance import MIN_DRAWS, SMALL, nu_bound
+from kforge.environment.inputs import Case, NotApplicable, realise
+from kforge.environment.provenance import Intermediates
+from kforge.errors import KforgeError, MissingError
+
+if TYPE_CHECKING:
+    import torch
+
+    from kforge.profiling.roofline import Floor
+    from kforge.task import Call, Capture, Cost, Effects, Promoted, State, Task, TaskFacts
+
+CACHE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # expected values kept between candidates
+RATED = ("fp64", "fp32", "tensor")  # integer and special functions have no ceiling: they bound nothing
+NONFINITE = 0.1  # a distribution that makes over this share of an output NaN or infinite is skipped
+
+
+class Skip(Exception):
+    """The case is not used for this task, and why in words (it is listed in the report)."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is right for one case. Tensors belong to the judge and are never written.
+
+    call: the inputs, their tensors' paths in input_paths. leaves: baseline outputs with their paths. exact: per leaf
+    the fp64 value, None where it is no floating tensor. inputs_after and state_after: what the baseline leaves behind;
+    exact_inputs, exact_state: fp64 values of what it changes. inner: intermediate values for discrete outputs. then:
+    the second of two successive calls.
+    """
+
+    call: Call
+    outputs: Any
+    leaves: tuple[tuple[str, Any], ...]
+    exact: tuple[torch.Tensor | None, ...]
+    inputs_after: Call
+    exact_inputs: dict[str, torch.Tensor]
+    effects: Effects
+    state_after: dict[str, torch.Tensor]
+    exact_state: dict[str, torch.Tensor]
+    seed: int
+    input_paths: tuple[str, ...] = ()
+    inner: dict[str, tuple[torch.Tensor, float]] = field(default_factory=dict)
+    then: Expected | None = None
+
+    def call_storage(self, path: str) -> int:
+        """Identity of the storage that an input lies in, by its path."""
+        from kforge.task import call_leaves
+        from kforge.task.call import tensors
+
+        number = self.input_paths.index(path)
+        return int(tensors(call_leaves(self.call))[number][1].untyped_storage()._cdata)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes this holds: inputs, outputs and their fp64 values."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        tree = (self.call.args, self.call.kwargs, self.outputs, self.exact, self.inputs_after.args, self.exact_state)
+        own = sum(t.numel() * t.element_size() for t in pytree.tree_leaves(tree) if isinstance(t, torch.Tensor))
+        return own + (self.then.nbytes if self.then else 0)
+
+
+class Prepared:
+    """Everything of the judge for one task on one device. Make it with `prepare`.
+
+    device: "cpu" (emulator) or "cuda:N". facts: of inspect_task. floor: None where capture failed. folder: where
+    candidates' processes work (one folder a candidate, kept for the next plan). entropy: 64 random bits from which
+    every seed follows; recorded in reports only after the evaluation.
+    """
+
+    def __init__(self, task: Task, device: str, folder: Path, entropy: int | None = None) -> None:
+        self.task, self.device, self.folder = task, device, folder
+        self.entropy = secrets.randbits(64) if entropy is None else entropy
+        self.facts: TaskFacts | None = None
+        self.floors: dict[int, Floor | None] = {}
+        self.baseline_ms: dict[str, float] = {}
+        self.baselines: dict[str, Callable[..., Any] | None] = {}  # made by the performance gate, None: does not run
+        self.noise: dict[int, float] = {}  # A/A noise floor by magnitude of the call
+        self.notes: list[str] = []
+        self._captures: dict[int, tuple[Capture, Promoted, Intermediates | None]] = {}
+        self._modules: dict[int, torch.nn.Module] = {}
+        self._expected: OrderedDict[tuple[Case, int], Expected] = OrderedDict()
+        self._held = 0
+        self._skipped: dict[tuple[Case, int], str] = {}
+        self._states: dict[int, State] = {}
+        self._plain: dict[int, float] = {}
+
+    def seed(self, *parts: object) -> int:
+        """A 63-bit seed that follows from the judge's entropy and these parts."""
+        digest = hashlib.sha256(repr((self.entropy, *parts)).encode()).digest()
+        return int.from_bytes(digest[:8], "little") >> 1
+
+    def capture(self, variant: int = 0) -> Capture:
+        """The captured graph of one variant (its `failure` says why where there is none)."""
+        return self._captured(variant)[0]
+
+    def promoted(self, variant: int = 0) -> Promoted:
+        """The fp64 reference for one variant's shapes."""
+        return self._captured(variant)[1]
+
+    def sources(self, variant: int = 0) -> tuple[Any, ...]:
+        """Rules of the discrete outputs, by output leaf; empty where capture failed."""
+        intermediates = self._captured(variant)[2]
+        return intermediates.sources if intermediates else ()
+
+    def _captured(self, variant: int) -> tuple[Capture, Promoted, Intermediates | None]:
+        from kforge.task import capture, promote
+
+        if variant not in self._captures:
+            found = capture(self.task, variant, self.device)
+            intermediates = Intermediates(found) if found.graph_module is not None else None
+            self._captures[variant] = (found, promote(found), intermediates)
+        return self._captures[variant]
+
+    def floor(self, variant: int = 0) -> Floor | None:
+        """The physical floor of one variant on this GPU; None without one or where nothing could be counted."""
+        if variant not in self.floors:
+            self.floors[variant] = _floor(self, variant)
+        return self.floors[variant]
+
+    def cost(self, variant: int = 0) -> Cost | None:
+        """Bytes and operations of one call, of the kinds that a GPU has a rate for; None where capture failed."""
+        from kforge.task import count
+
+        capture = self.capture(variant)
+        if capture.graph_module is None:
+            return None
+        cost = count(capture)
+        return replace(cost, flops={kind: n for kind, n in cost.flops.items() if kind in RATED})
+
+    def reference(self, state_seed: int = 0) -> torch.nn.Module:
+        """The reference with randomised state. One module per state seed, not to be run where it mutates itself."""
+        from kforge.task import randomise_state
+
+        if state_seed not in self._modules:
+            module = self.constructed()
+            running = self.facts.running if self.facts else None
+            randomise_state(module, self.seed("state", state_seed), running)
+            self._modules[state_seed] = module
+        return self._modules[state_seed]
+
+    def constructed(self) -> torch.nn.Module:
+        """A new reference with the parameters that its constructor gives it."""
+        return self.task.make_reference(self.seed("construct") & 0x7FFF_FFFF, self.device)
+
+    def state(self, state_seed: int = 0) -> State:
+        """What a candidate's module is loaded with."""
+        from kforge.task import read_state
+
+        if state_seed not in self._states:
+            self._states[state_seed] = read_state(self.reference(state_seed))
+        return self._states[state_seed]
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a call changes parameters or buffers: then two successive calls are compared."""
+        return bool(self.facts and self.facts.effects.mutated_state)
+
+    def expected(self, case: Case, draw: int = 0) -> Expected:
+        """Inputs and right answers of one case; draw > 0 are further draws of the same kind. Skip with the reason."""
+        key = (case, draw)
+        if key in self._skipped:
+            raise Skip(self._skipped[key])
+        if key in self._expected:
+            self._expected.move_to_end(key)
+            return self._expected[key]
+        try:
+            made = self._make(case, draw)
+        except Skip as skip:
+            self._skipped[key] = str(skip)
+            raise
+        self._expected[key] = made
+        self._held += made.nbytes
+        while self._held > CACHE_BYTES[self.device.split(":")[0]] and len(self._expected) > 1:
+            _, old = self._expected.popitem(last=False)
+            self._held -= old.nbytes
+        return made
+
+    def draws(self, case: Case) -> int:
+        """How many draws the statistics of this case's outputs need before they count (1 for large outputs)."""
+        leaves = self.expected(case).exact
+        return MIN_DRAWS if any(e is not None and 0 < e.numel() < SMALL for e in leaves) else 1
+
+    def _make(self, case: Case, draw: int) -> Expected:
+        module = self.reference(case.state_seed)
+        if self.stateful:
+            module = copy.deepcopy(module)
+        first = self._answer(module, case, draw, 0)
+        self._refuse_nonfinite(case, first)
+        if not self.stateful:
+            return first
+        second = self._answer(module, case, draw, 1)
+        return replace(first, then=second)
+
+    def _answer(self, module: torch.nn.Module, case: Case, draw: int, step: int) -> Expected:
+        """One call of the baseline and of fp64 on the same inputs, from the state that `module` has now."""
+        from kforge.task import call_leaves, observe
+        from kforge.task.call import tensors, tree_leaves
+        from kforge.task.state import named_state
+
+        seed = self.seed("case", case.variant, case.seed, draw, step)
+        plain = self.task.make_call(case.variant, seed, self.device)
+        try:
+            call = realise(plain, case, self.seed("values", seed), self.task.domain, module.forward)
+        except NotApplicable as reason:
+            raise Skip(str(reason)) from reason
+        promoted, intermediates = self._captured(case.variant)[1:]
+        runtime = self.seed("runtime", seed)
+        before = copy.deepcopy(module) if self.stateful else module
+        try:
+            seen = observe(self.task, module, call, seed=runtime)
+        except Exception as error:  # whatever the reference raises on hostile inputs: the case is not the task's
+            if case.distribution == "x1" and case.layout == "contiguous" and case.special == "none":
+                raise
+            raise Skip(f"the reference rejects it: {_first_line(error)}") from error
+        exact = promoted.run(before, call, runtime)
+        inner = intermediates.values(before, call, runtime) if intermediates else {}
+        leaves = tuple(tree_leaves(seen.outputs))
+        exacts = tuple(
+            _exact(baseline, wide, call)
+            for (_, baseline), (_, wide) in zip(leaves, tree_leaves(exact.outputs), strict=True)
+        )
+        state = named_state(module) if self.stateful else {}
+        return Expected(
+            call=call,
+            outputs=seen.outputs,
+            leaves=tuple(
+                (path, _fp64_baseline(leaf, wide, call)) for (path, leaf), wide in zip(leaves, exacts, strict=True)
+            ),
+            exact=exacts,
+            inputs_after=seen.call,
+            exact_inputs=exact.mutated,
+            effects=seen.effects,
+            state_after={name: t.detach().clone() for name, t in state.items()},
+            exact_state=exact.mutated_state,
+            seed=runtime,
+            input_paths=tuple(path for path, _ in tensors(call_leaves(call, module.forward))),
+            inner=inner,
+        )
+
+    def _refuse_nonfinite(self, case: Case, made: Expected) -> None:
+        """CONTRACTS 4: a distribution may not turn over 10 % of an output non-finite where the plain one is finite."""
+        if case.special != "none" or case.distribution == "x1":
+            return
+        if case.variant not in self._plain:
+            self._plain[case.variant] = _nonfinite(self.expected(Case(variant=case.variant)))
+        share = _nonfinite(made)
+        if share > NONFINITE and share > self._plain[case.variant] + NONFINITE:
+            raise Skip(f"{share:.0%} of a reference output becomes NaN or infinite")
+
+
+def prepare(task: Task, device: str = "cpu", *, folder: Path | None = None, entropy: int | None = None) -> Prepared:
+    """Inspect a task and get the judge's side ready on one device.
+
+    folder: working folder (default: a temporary one, removed at exit). TaskError for a task that cannot be judged,
+    TooLargeError where the emulator would take minutes.
+    """
+    from kforge.task import inspect_task
+
+    if folder is None:
+        keeper = tempfile.TemporaryDirectory(prefix="kforge-")
+        folder = Path(keeper.name)
+    else:
+        keeper = None
+    prepared = Prepared(task, device, folder, entropy)
+    prepared._keeper = keeper  # type: ignore[attr-defined]  # lives as long as the object does
+    prepared.facts = inspect_task(task, device)
+    return prepared
+
+
+def _floor(prepared: Prepared, variant: int) -> Floor | None:
+    from kforge.profiling import ceilings, roofline
+
+    cost = prepared.cost(variant)
+    if prepared.device == "cpu" or cost is None:
+        return None
+    with contextlib.suppress(MissingError):
+        return roofline.floor(cost, ceilings.for_device(prepared.device))
+    return None
+
+
+def _exact(baseline: Any, wide: Any, call: Call) -> torch.Tensor | None:
+    import torch
+
+    if not isinstance(baseline, torch.Tensor) or not isinstance(wide, torch.Tensor):
+        return None
+    if baseline.dtype.is_complex:
+        return torch.view_as_real(wide.to(torch.complex128).resolve_conj())
+    return wide.to(torch.float64) if baseline.dtype.is_floating_point else None
+
+
+def _fp64_baseline(leaf: Any, exact: torch.Tensor | None, call: Call) -> Any:
+    """For fp64 outputs reference and fp64 are one: the baseline's error is then n units of rounding."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    if exact is None or leaf.dtype is not torch.float64:
+        return leaf
+    sizes = [t.numel() for t in pytree.tree_leaves((call.args, call.kwargs)) if isinstance(t, torch.Tensor)]
+    terms = max([8, *(n // max(1, leaf.numel()) for n in sizes)])
+    moved = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+    return moved.copy_(nu_bound(exact, terms))
+
+
+def _nonfinite(expected: Expected) -> float:
+    """The largest share of NaN and infinities in any floating output of the baseline."""
+    import torch
+
+    shares = [
+        float((~torch.isfinite(leaf)).double().mean())
+        for (_, leaf), exact in zip(expected.leaves, expected.exact, strict=True)
+        if exact is not None and exact.numel()
+    ]
+    return max(shares, default=0.0)
+
+
+def _first_line(error: BaseException) -> str:
+    if isinstance(error, KforgeError):
+        return error.message
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -1,0 +1,154 @@
+"""Where integer and boolean outputs come from, read off the captured graph, so that each is judged by its own rule.
+
+argmax, topk and sort by the fp64 value at the index, comparisons by their fp64 margin, casts from floats by rounding;
+everything else must be equal. The values needed are extra outputs of the captured graph, run as fp64 and as baseline.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from kforge.environment.discrete import judge_booleans, judge_equal, judge_indices, judge_rounded
+
+if TYPE_CHECKING:
+    import torch
+
+    from kforge.task import Call, Capture
+
+
+class Rule(StrEnum):
+    """How a discrete output is judged."""
+
+    EQUAL = "equal"
+    ROUNDED = "rounded"
+    COMPARED = "compared"
+    INDEX = "index"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rule of one output. nodes: names of the graph's nodes whose values it needs (one, or two for a comparison)."""
+
+    rule: Rule
+    nodes: tuple[str, ...] = ()
+    constant: float = 0.0  # right side of a comparison with a number
+    dim: int | None = None
+    first_of_ties: bool = True
+
+
+EQUAL = Source(Rule.EQUAL)
+_PASSING = {"alias", "clone", "detach", "squeeze", "unsqueeze", "lift_fresh_copy"}
+_INDEX_OPS = {"argmax": True, "argmin": True, "max": True, "min": True, "topk": False, "sort": False}
+_COMPARISONS = {"lt", "gt", "le", "ge", "eq", "ne"}
+
+
+def sources(capture: Capture) -> tuple[Source, ...]:
+    """One rule for each output leaf of the capture, in order; EQUAL where the graph says nothing more."""
+    output = next(n for n in capture.graph.nodes if n.op == "output")
+    return tuple(_source(node) for node in output.args[0][len(capture.mutations) :])
+
+
+def _source(node: Any) -> Source:
+    value = getattr(node, "meta", {}).get("val")
+    if value is None or value.dtype.is_floating_point or value.dtype.is_complex:
+        return EQUAL
+    part = None
+    while node.op == "call_function":
+        name = getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
+        if name == "getitem":
+            part = node.args[1]
+            node = node.args[0]
+            continue
+        if name in _INDEX_OPS and (part == 1 or name.startswith("arg")):
+            return _index(node, name)
+        if name in _COMPARISONS:
+            return _comparison(node)
+        if name == "_to_copy" and _is_float(node.args[0]):
+            return Source(Rule.ROUNDED, (node.args[0].name,))
+        if name not in _PASSING and name != "_to_copy":
+            return EQUAL
+        node = node.args[0]
+    return EQUAL
+
+
+def _is_float(node: Any) -> bool:
+    value = getattr(node, "meta", {}).get("val")
+    return value is not None and bool(value.dtype.is_floating_point)
+
+
+def _index(node: Any, name: str) -> Source:
+    source = node.args[0]
+    position = {"topk": 2, "sort": 1}.get(name, 1)
+    default = None if name.startswith("arg") else -1
+    dim = node.args[position] if len(node.args) > position else node.kwargs.get("dim", default)
+    return Source(Rule.INDEX, (source.name,), dim=dim, first_of_ties=_INDEX_OPS[name])
+
+
+def _comparison(node: Any) -> Source:
+    left, right = node.args[:2]
+    if not _is_float(left):
+        return EQUAL
+    if isinstance(right, (int, float)):
+        return Source(Rule.COMPARED, (left.name,), constant=float(right))
+    return Source(Rule.COMPARED, (left.name, right.name)) if _is_float(right) else EQUAL
+
+
+class Intermediates:
+    """The inner values that discrete outputs are judged by, in fp64 and as the baseline computes them."""
+
+    def __init__(self, capture: Capture) -> None:
+        import torch
+        from torch.utils import _pytree as pytree
+
+        from kforge.task import promote
+
+        self.sources = sources(capture)
+        self.names = tuple(dict.fromkeys(name for source in self.sources for name in source.nodes))
+        if not self.names:
+            return
+        graph_module = copy.deepcopy(capture.module)
+        nodes = {n.name: n for n in graph_module.graph.nodes}
+        output = next(n for n in graph_module.graph.nodes if n.op == "output")
+        output.args = (tuple(nodes[name] for name in self.names),)
+        graph_module.recompile()
+        spec = pytree.tree_structure([0] * len(self.names))
+        self._capture = replace(capture, graph_module=graph_module, mutations=(), out_spec=spec)
+        self._promoted = promote(self._capture)
+        self._baseline = torch.fx.Interpreter(graph_module)
+
+    def values(self, module: torch.nn.Module, call: Call, seed: int) -> dict[str, tuple[torch.Tensor, float]]:
+        """Node name -> (fp64 value, the baseline's largest error there). Neither module nor call is changed."""
+        import torch
+
+        from kforge.task import clone_call
+        from kforge.task.task import seeded
+
+        if not self.names:
+            return {}
+        exact = self._promoted(module, call, seed)
+        with torch.no_grad(), seeded(seed):
+            rough = self._baseline.run(*self._capture.bind(module, clone_call(call)))
+        return {name: (e, _largest_error(r, e)) for name, e, r in zip(self.names, exact, rough, strict=True)}
+
+
+def _largest_error(value: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((value.double() - exact).abs().nan_to_num(0.0, 0.0, 0.0).max()) if exact.numel() else 0.0
+
+
+def judge_discrete(
+    source: Source, candidate: torch.Tensor, baseline: torch.Tensor, inner: dict[str, tuple[torch.Tensor, float]]
+) -> str:
+    """In words what is wrong with an integer or boolean output; "" for right. Bounds are 4x the baseline's error."""
+    if source.rule is Rule.EQUAL or any(name not in inner for name in source.nodes):
+        return judge_equal(candidate, baseline)
+    values = [inner[name][0] for name in source.nodes]
+    bound = 4 * max(inner[name][1] for name in source.nodes)
+    if source.rule is Rule.INDEX:
+        return judge_indices(candidate, baseline, values[0], source.dim, bound, source.first_of_ties)
+    if source.rule is Rule.COMPARED:
+        other = values[1] if len(values) > 1 else source.constant
+        return judge_booleans(candidate, baseline, values[0] - other, bound)
+    return judge_rounded(candidate, baseline, values[0], bound)

@@ -1,0 +1,171 @@
+"""Everything the environment found out about a candidate, as frozen dataclasses that round-trip through JSON.
+
+Data only: rendering lives in the CLI and the UI, judging in the modules beside this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """Is it right? (CONTRACTS 6)"""
+
+    VERIFIED = "verified"
+    BUILT = "built"  # compiled, but cannot run here
+    REJECTED = "rejected"  # static gate
+    BUILD_FAILED = "build_failed"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    WRONG = "wrong"
+    HACKED = "hacked"
+    NO_CANDIDATE = "no_candidate"
+
+
+class Verdict(StrEnum):
+    """Is it fast? (CONTRACTS 6)"""
+
+    FASTER = "faster"
+    SAME = "same"
+    SLOWER = "slower"
+    UNCLEAR = "unclear"
+    MIXED = "mixed"
+    UNTIMED = "untimed"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One gate's outcome. passed None: not run, and `detail` says why."""
+
+    name: str  # static | build | correctness | honesty | model | performance
+    passed: bool | None
+    detail: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Detector:
+    """One detector of knowledge/hacks.md: it ran; did it fire?"""
+
+    name: str
+    fired: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class KernelBuild:
+    """Resources of one built kernel. shared and spills in bytes; occupancy as a share of resident warps."""
+
+    name: str
+    arch: str
+    registers: int
+    shared: int
+    spill_bytes: int
+    stack: int
+    constants: dict[str, int] = field(default_factory=dict)
+    occupancy: float | None = None
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case of the input plan: which inputs, and how far from fp64. Errors are RMS and maximum, absolute."""
+
+    label: str  # e.g. "variant 0, seed 3, x0.01, strided"
+    passed: bool
+    output: str = ""  # pytree path of the worst output
+    candidate_rms: float | None = None
+    baseline_rms: float | None = None
+    candidate_max: float | None = None
+    baseline_max: float | None = None
+    detail: str = ""  # in words, for a person and for a model
+
+
+@dataclass(frozen=True)
+class Error:
+    """Error against fp64, worst case of the plan. ratio: candidate_rms over baseline_rms (None: baseline exact)."""
+
+    candidate_rms: float
+    baseline_rms: float
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Raw timing samples in milliseconds of one side, and what was timed."""
+
+    name: str  # candidate | eager | compile_default | ...
+    wrapper: str  # plain | graph
+    ms: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        ordered = sorted(self.ms)
+        n = len(ordered)
+        return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """Baseline time over candidate time, against the baseline named; ci95 by bootstrap; noise from an A/A run."""
+
+    vs: str
+    ratio: float
+    ci95: tuple[float, float]
+    noise: float
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Which limit binds, the floor in ms (CONTRACTS 5), and the share of it that the candidate achieves."""
+
+    bound: str  # memory | compute | latency | mixed
+    floor_ms: float
+    achieved: float | None
+    source: str = "calibrated"  # or "data sheet"
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """Verdict and times of one input variant."""
+
+    label: str
+    verdict: Verdict
+    speedup: Speedup | None
+    samples: tuple[Samples, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole result of one evaluation."""
+
+    task: str
+    candidate: str  # digest
+    status: Status
+    verdict: Verdict
+    plan: str  # quick | standard | full
+    target: str  # "NVIDIA H200" or "emulator"
+    precision_class: str = ""  # e.g. "fp32 (matmul precision highest)"; printed beside every speed-up
+    gates: tuple[Gate, ...] = ()
+    detectors: tuple[Detector, ...] = ()
+    builds: tuple[KernelBuild, ...] = ()
+    cases: tuple[CaseResult, ...] = ()
+    error: Error | None = None
+    variants: tuple[VariantResult, ...] = ()
+    speedup: Speedup | None = None
+    times_ms: dict[str, float] = field(default_factory=dict)
+    memory_ratio: float | None = None
+    roofline: Roofline | None = None
+    vendor_calls: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    not_tested: tuple[str, ...] = ()
+    degenerate: bool = False
+    no_room: bool = False
+    repro: str | None = None  # path of repro.py when wrong
+    environment: dict[str, str] = field(default_factory=dict)  # GPU, driver, clocks, versions, hashes, sandbox in force
+    seconds: float = 0.0
+
+    @property
+    def failure(self) -> str:
+        """The first failed gate's detail in words, or the empty string."""
+        return next((g.detail for g in self.gates if g.passed is False), "")

@@ -1,0 +1,87 @@
+"""The static gate: what a candidate's text alone already says. Nothing is imported and nothing is run.
+
+Python rules live in static_python, CUDA rules in static_cuda, names in allowlist.toml. A rule either rejects, with a
+name that the report carries, or warns.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from kforge.kernel.candidate import Candidate
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One rule that a source line breaks. rule: its name in the report; message: in words, for a person and a model."""
+
+    rule: str
+    file: str
+    line: int
+    message: str
+    rejects: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.message} [{self.rule}]"
+
+
+@dataclass(frozen=True)
+class StaticReport:
+    """findings in order of file and line; vendor_calls as named in the source; has_kernel: some kernel is made."""
+
+    findings: tuple[Finding, ...]
+    vendor_calls: tuple[str, ...]
+    has_kernel: bool
+
+    @property
+    def rejections(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.rejects)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(str(f) for f in self.findings if not f.rejects)
+
+
+def check_static(
+    candidate: Candidate,
+    *,
+    reference_source: str = "",
+    reference_names: Collection[str] = (),
+    shapes: Collection[int] = (),
+    constraints: Mapping[str, object] | None = None,
+) -> StaticReport:
+    """Every static rule over every file of a candidate.
+
+    reference_source: text of op.py, so that a copy of the reference inside the candidate is recognised;
+    reference_names: names it defines. shapes: sizes of the benchmark's inputs; a literal equal to one is a warning.
+    constraints: the task's standing rules by name.
+    """
+    from kforge.environment.static_cuda import check_cuda
+    from kforge.environment.static_python import check_module
+
+    rules = constraints or {}
+    findings: list[Finding] = []
+    if candidate.module not in candidate.files:
+        return StaticReport((Finding("no_module", candidate.module, 0, "the candidate lacks its module"),), (), False)
+    text = candidate.files[candidate.module]
+    try:
+        tree = ast.parse(text, filename=candidate.module)
+    except SyntaxError as error:
+        finding = Finding("syntax", candidate.module, error.lineno or 0, f"syntax error: {error.msg}")
+        return StaticReport((finding,), (), False)
+    module = check_module(candidate.module, tree, reference_source, reference_names, shapes)
+    findings += module.findings
+    if "no_vendor_calls" in rules:
+        findings += [
+            Finding("no_vendor_calls", candidate.module, line, f"calls {name}, and the task forbids vendor calls")
+            for name, line in module.vendor.items()
+        ]
+    sources = {name: body for name, body in candidate.files.items() if name.endswith((".cu", ".cuh", ".h"))}
+    sources |= {f"{candidate.module} (inline source)": body for body in module.inline_sources}
+    for name, body in sources.items():
+        findings += check_cuda(name, body, shapes, rules)
+    if not any(f.rejects for f in findings) and not module.defines_model:
+        findings.append(Finding("no_model", candidate.module, 0, "defines no class ModelNew"))
+    return StaticReport(tuple(findings), tuple(sorted(module.vendor)), module.has_kernel)

@@ -1,0 +1,74 @@
+"""A described list of launches and their buffers, and how they travel to a process of their own."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kforge.kernel.emulator.findings import Region
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that launches point into. data: its first bytes; the rest starts as 0xff (NaN)."""
+
+    name: str
+    nbytes: int
+    data: bytes = b""
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An argument that points `offset` bytes into a buffer; buffer None: a null pointer."""
+
+    buffer: str | None
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """An argument by value, as the bytes the parameter has in memory."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: a kernel (name expression) of a source, its dimensions, dynamic shared bytes and arguments."""
+
+    source: str
+    filename: str
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    args: tuple[Pointer | Scalar, ...]
+    shared: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    cooperative: bool = False
+    includes: tuple[Path, ...] = ()
+
+
+def exit_text(code: int) -> str:
+    """How a process ended, in words."""
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def encode(launch: Launch) -> dict[str, Any]:
+    """A launch as JSON."""
+    row = {k: v for k, v in asdict(launch).items() if k not in ("args", "includes")}
+    row["includes"] = [str(p) for p in launch.includes]
+    row["args"] = [
+        {"buffer": a.buffer, "offset": a.offset} if isinstance(a, Pointer) else {"data": a.data.hex()}
+        for a in launch.args
+    ]
+    return row
+
+
+def argument(row: dict[str, Any], regions: dict[str, Region]) -> Any:
+    """A launch's argument, read back, as a ctypes value."""
+    if "data" in row:
+        raw = bytes.fromhex(row["data"])
+        return (ctypes.c_char * len(raw)).from_buffer_copy(raw)
+    return ctypes.c_void_p(regions[row["buffer"]].address + row["offset"] if row["buffer"] is not None else None)

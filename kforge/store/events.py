@@ -1,0 +1,345 @@
+"""The versioned event schema of a run, and the append-only log (JSON lines) that everything else reads.
+
+Progress, replay, resume and the UI all read this one log. It must not interpret events: it records them.
+"""
+
+# No `from __future__ import annotations` here: TypedDict reads Required from real annotations only.
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Required, Self, TypedDict
+
+from kforge.errors import KforgeError, UsageError
+from kforge.store.candidates import CandidateStore
+
+SCHEMA = 1
+LOG_NAME = "events.jsonl"
+
+
+class RunStarted(TypedDict, total=False):
+    """A run begins: the task's path and the options it was started with."""
+
+    task: Required[str]
+    options: dict[str, Any]
+    version: str  # of kforge
+
+
+class TaskLoaded(TypedDict, total=False):
+    """op.py was read. form: module, function, triton or helion; digest of its source."""
+
+    task: str
+    form: str
+    digest: str
+
+
+class TaskInspected(TypedDict, total=False):
+    """The reference was run: shapes of inputs and outputs in words, what is degenerate, mutated, redirected."""
+
+    inputs: list[str]
+    outputs: list[str]
+    degenerate: bool
+    notes: list[str]
+
+
+class Captured(TypedDict, total=False):
+    """The graph was captured: number of operators, bytes read and written, operations by kind."""
+
+    operators: int
+    read_bytes: int
+    write_bytes: int
+    flops: dict[str, float]
+
+
+class BaselineTimed(TypedDict, total=False):
+    """One baseline's median time in milliseconds."""
+
+    name: str
+    ms: float
+
+
+class Floor(TypedDict, total=False):
+    """The physical floor (CONTRACTS 5) in milliseconds, which limit binds, and whether it leaves room."""
+
+    floor_ms: float
+    bound: str
+    source: str
+    no_room: bool
+
+
+class Proposed(TypedDict, total=False):
+    """A candidate was proposed: its digest, by whom, from which parent, with which idea and expected gain."""
+
+    candidate: Required[str]
+    proposer: str
+    parent: str | None
+    idea: str
+    expected_gain: float | None
+
+
+class Building(TypedDict, total=False):
+    """A candidate is being built, for an architecture."""
+
+    candidate: str
+    arch: str
+    kernels: list[str]
+
+
+class GateDone(TypedDict, total=False):
+    """One gate has ended. passed None: not run, `detail` says why."""
+
+    candidate: str
+    name: Required[str]
+    passed: Required[bool | None]
+    detail: str
+    seconds: float
+
+
+class CaseDone(TypedDict, total=False):
+    """One case of the input plan was compared, e.g. "variant 0, seed 3, x0.01, strided"."""
+
+    candidate: str
+    label: Required[str]
+    passed: Required[bool]
+
+
+class Evaluated(TypedDict, total=False):
+    """A candidate has its Report; `report` is the whole of it as JSON when it is recorded."""
+
+    candidate: Required[str]
+    status: Required[str]
+    verdict: str
+    plan: str
+    speedup: float | None
+    ms: float | None
+    report: dict[str, Any]
+
+
+class Tuned(TypedDict, total=False):
+    """Tuning has ended with the winning constants, in a child of the candidate."""
+
+    candidate: str
+    parent: str
+    table: list[Any]
+
+
+class Best(TypedDict, total=False):
+    """A candidate is the best so far."""
+
+    candidate: Required[str]
+    speedup: float | None
+    ms: float | None
+
+
+class Written(TypedDict, total=False):
+    """Files were given to the user."""
+
+    files: Required[list[str]]
+    folder: str
+
+
+class Message(TypedDict, total=False):
+    """A sentence for the person who watches. level: info or warning."""
+
+    text: Required[str]
+    level: str
+
+
+class ErrorEvent(TypedDict, total=False):
+    """An error as --json prints it."""
+
+    kind: str
+    message: Required[str]
+    hint: str
+
+
+class RunFinished(TypedDict, total=False):
+    """The run has ended, and how."""
+
+    status: str
+    verdict: str
+    exit_code: int
+    seconds: float
+
+
+PAYLOADS: dict[str, Any] = {
+    "run_started": RunStarted,
+    "task_loaded": TaskLoaded,
+    "task_inspected": TaskInspected,
+    "captured": Captured,
+    "baseline_timed": BaselineTimed,
+    "floor": Floor,
+    "proposed": Proposed,
+    "building": Building,
+    "case": CaseDone,
+    "gate": GateDone,
+    "evaluated": Evaluated,
+    "tuned": Tuned,
+    "best": Best,
+    "written": Written,
+    "message": Message,
+    "error": ErrorEvent,
+    "run_finished": RunFinished,
+}
+
+
+# Written like the others, but not waited for: there may be hundreds a second, and their loss in a crash costs nothing.
+TRANSIENT = frozenset({"building", "case"})
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the log. seq counts from 0 within a run; time in seconds since the epoch (UTC)."""
+
+    seq: int
+    time: float
+    kind: str
+    data: Mapping[str, Any]
+    schema: int = SCHEMA
+
+    def as_json(self) -> str:
+        """One line of JSON, no newline at its end."""
+        return encode({"schema": self.schema, "seq": self.seq, "time": self.time, "kind": self.kind, "data": self.data})
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} cannot be recorded in an event")
+
+
+def encode(value: object) -> str:
+    """Compact JSON of one value; paths become strings. NaN and infinity become null: JSON has neither."""
+    try:
+        return json.dumps(value, default=_plain, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), default=_plain, separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def check(kind: str, data: Mapping[str, Any]) -> None:
+    """An unknown kind or a missing required field is a KforgeError; further fields are allowed.
+
+    That is what lets an older reader skip what a newer writer added.
+    """
+    if kind not in PAYLOADS:
+        raise KforgeError(f"unknown event kind {kind!r}", "kinds: " + ", ".join(PAYLOADS))
+    missing = sorted(PAYLOADS[kind].__required_keys__ - data.keys())
+    if missing:
+        raise KforgeError(f"event {kind!r} lacks {', '.join(missing)}")
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]+", "-", Path(name).stem).strip("-")[:40] or "task"
+
+
+class RunLog:
+    """The log of one run in `<root>/<id>/events.jsonl`, one writer at a time, each event on disk before the next.
+
+    The id sorts by time: 20261129-155807-softmax-3fa21c. Use as a context manager, or call close().
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Opens the log in `folder` for appending. UsageError when there is none, or another process writes it."""
+        self.folder = Path(folder)
+        self.path = self.folder / LOG_NAME
+        if not self.path.is_file():
+            raise UsageError(f"no run in {self.folder}", "`kforge runs list` shows what exists")
+        self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._fd)
+            raise UsageError(f"run {self.id} is being written by another process", "wait until it has ended") from error
+        self._drop_torn_line()
+        self._seq = sum(1 for _ in self.replay())
+
+    @classmethod
+    def create(cls, root: Path | str = ".kforge/runs", task: str = "") -> Self:
+        """A new, empty run under `root` for the task with this path or name."""
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        folder = Path(root) / f"{stamp}-{_slug(task)}-{secrets.token_hex(3)}"
+        folder.mkdir(parents=True)
+        (folder / LOG_NAME).touch()
+        return cls(folder)
+
+    @property
+    def id(self) -> str:
+        """The run's name: the name of its folder."""
+        return self.folder.name
+
+    @property
+    def candidates(self) -> CandidateStore:
+        """The candidates of this run, by content, in the folder beside the log."""
+        return CandidateStore(self.folder / "candidates")
+
+    def append(self, kind: str, /, **data: Any) -> Event:
+        """Record one event; it is on disk when this returns (a transient one: in the system's hands)."""
+        check(kind, data)
+        event = Event(self._seq, time.time(), kind, data)
+        line = (event.as_json() + "\n").encode()
+        while line:
+            line = line[os.write(self._fd, line) :]
+        if kind not in TRANSIENT:
+            os.fsync(self._fd)
+        self._seq += 1
+        return event
+
+    def replay(self) -> Iterator[Event]:
+        """The recorded events in order (see `replay`)."""
+        return replay(self.path)
+
+    def close(self) -> None:
+        """Releases the log; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _drop_torn_line(self) -> None:
+        # A crash in the middle of a write leaves a last line without its newline; appending to it would spoil two.
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole != len(data):
+            os.ftruncate(self._fd, whole)
+
+
+def replay(path: Path) -> Iterator[Event]:
+    """The events of a log file in order; a torn last line (crash while writing) is left out.
+
+    KforgeError for a line that is damaged elsewhere, or for a schema newer than this version reads.
+    """
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is torn or empty
+        try:
+            raw = json.loads(line)
+            event = Event(raw["seq"], raw["time"], raw["kind"], raw["data"], raw["schema"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise KforgeError(f"{path}:{number}: damaged event", "the lines before it can still be read") from error
+        if event.schema > SCHEMA:
+            raise KforgeError(
+                f"{path}:{number}: schema {event.schema} is newer than this kforge reads ({SCHEMA})", "upgrade kforge"
+            )
+        yield event

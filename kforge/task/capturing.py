@@ -1,0 +1,202 @@
+"""From a reference to a graph of core ATen operators: torch.export first, make_fx where that fails.
+
+Tracing runs on fake tensors, so neither a GPU nor memory for the inputs is needed. A failure is data, not an exception.
+"""
+
+from __future__ import annotations
+
+import linecache
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kforge.errors import KforgeError
+from kforge.task.call import Call, call_leaves
+from kforge.task.device import move_call, redirect_cuda
+from kforge.task.form import Form
+from kforge.task.graph import Capture, Origin
+from kforge.task.tracing import TRACERS, fake_type
+from kforge.task.usercode import first_line
+
+if TYPE_CHECKING:
+    import torch
+
+    from kforge.task.task import Task
+
+LINE = "kforge_line"  # key of the op.py line in fx's custom node metadata
+
+
+def capture(task: Task, variant: int = 0, device: torch.device | str = "cpu", seed: int = 0) -> Capture:
+    """The graph of a task's reference for one variant's shapes. Works for "cuda" without a GPU (nodes are relabelled).
+
+    Raises TaskError for bad inputs; a reference that cannot be traced gives a Capture with `failure`.
+    """
+    import torch
+
+    if task.form in (Form.TRITON, Form.HELION):
+        return Capture(
+            None, failure=f"a {task.form.value.capitalize()} kernel is opaque to tracing", device=str(device)
+        )
+    wants_cuda = torch.device(device).type == "cuda"
+    relabel = wants_cuda and not torch.cuda.is_available()
+    real = "cpu" if relabel else device
+    module = task.make_reference(seed, real)
+    return capture_module(task, module, fake_call(task, variant, real) or task.make_call(variant, seed, real), relabel)
+
+
+def fake_call(task: Task, variant: int, device: torch.device | str) -> Call | None:
+    """Inputs of a variant as fake tensors, without memory; None where the maker needs real ones (numpy, values)."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level, before = log.level, dict(task.namespace)
+    log.setLevel(logging.CRITICAL)  # a maker that needs real tensors is expected here, torch logs it as an error
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), redirect_cuda(device, []):
+            return move_call(task.draw(variant), device)
+    except KforgeError:
+        return None
+    finally:
+        log.setLevel(level)
+        _forget(task.namespace, before)
+
+
+def _forget(namespace: dict[str, Any], before: dict[str, Any]) -> None:
+    """Undo what a maker kept in its globals or caches: fake tensors must not meet a later real call."""
+    for name in set(namespace) - set(before):
+        del namespace[name]
+    namespace.update(before)
+    for value in before.values():
+        clear = getattr(value, "cache_clear", None)
+        if callable(clear):
+            clear()
+
+
+def capture_module(task: Task, module: torch.nn.Module, call: Call, relabel: bool = False) -> Capture:
+    """The graph of `module` (the reference or something with its signature) on `call`, real or fake."""
+    failures = []
+    for method, trace in TRACERS:
+        try:
+            with _tracing(task, module, call):
+                traced = trace(module, call)
+        except Exception as error:  # tracing raises anything; the reason is the result
+            failures.append(f"{method}: {first_line(error)}")
+            continue
+        _drop_assertions(traced.graph_module)
+        _set_origins(traced.graph_module, task.path)
+        if relabel:
+            _relabel(traced.graph_module)
+        literals = {path: leaf for path, leaf in call_leaves(call, module.forward) if not _is_tensor(leaf)}
+        return Capture(
+            *traced[:4],
+            literals=literals,
+            out_spec=traced.out_spec,
+            method=method,
+            device="cuda" if relabel else str(_device(call)),
+            precision=task.precision,
+        )
+    return Capture(None, failure="; ".join(failures), precision=task.precision)
+
+
+def _is_tensor(leaf: Any) -> bool:
+    import torch
+
+    return isinstance(leaf, torch.Tensor)
+
+
+def _device(call: Call) -> torch.device:
+    import torch
+
+    found = [leaf.device for _, leaf in call_leaves(call) if isinstance(leaf, torch.Tensor)]
+    return next((d for d in found if d.type != "cpu"), torch.device("cpu"))
+
+
+@contextmanager
+def _tracing(task: Task, module: torch.nn.Module, call: Call) -> Iterator[None]:
+    """Conditions of a trace: attention as plain arithmetic, node metadata kept, lines of op.py noted, no warnings."""
+    import torch.fx.traceback
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(task.conditions(module, call))
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(torch.fx.traceback.preserve_node_meta())
+        stack.enter_context(_line_mode(task.path))
+        yield
+
+
+def _line_mode(path: Path) -> Any:
+    """A mode that writes the innermost line of op.py into the metadata of the nodes that a torch call makes.
+
+    fx's own stack traces keep frames named `forward` only and so lose the lines of helper functions.
+    """
+    import torch.fx.traceback
+    from torch.overrides import TorchFunctionMode
+
+    file = str(path)
+
+    class Lines(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            frame: Any = sys._getframe(1)
+            while frame is not None and frame.f_code.co_filename != file:
+                frame = frame.f_back
+            if frame is None:
+                return func(*args, **(kwargs or {}))
+            with torch.fx.traceback.annotate({LINE: frame.f_lineno}):
+                return func(*args, **(kwargs or {}))
+
+    return Lines()
+
+
+def _drop_assertions(graph_module: torch.fx.GraphModule) -> None:
+    """Remove export's run-time checks of dtype and device: they compute nothing and would refuse float64 inputs."""
+    graph = graph_module.graph
+    for node in list(graph.nodes):
+        if node.op == "call_function" and not node.users and str(node.target).startswith("aten._assert_"):
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+def _set_origins(graph_module: torch.fx.GraphModule, path: Path) -> None:
+    for node in graph_module.graph.nodes:
+        line = (node.meta.get("custom") or {}).get(LINE) or _line_of(node.meta.get("stack_trace"), path)
+        if line and node.op not in ("placeholder", "output"):
+            node.meta["origin"] = Origin(path.name, line, linecache.getline(str(path), line).strip())
+
+
+def _line_of(stack_trace: str | None, path: Path) -> int | None:
+    """The innermost line of `path` in an fx stack trace, for a torch without node annotations."""
+    found = None
+    for text in (stack_trace or "").splitlines():
+        before, _, after = text.partition(f'File "{path}", line ')
+        if after and not before.strip():
+            found = int(after.split(",")[0])
+    return found
+
+
+def _relabel(graph_module: torch.fx.GraphModule) -> None:
+    """Turn a graph traced on the CPU into one for "cuda:0": device arguments and fakes, 0-dim inputs excepted."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    cuda = torch.device("cuda", 0)
+
+    def fake(value: Any) -> Any:
+        with value.fake_mode:
+            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=cuda)
+
+    for node in graph_module.graph.nodes:
+        node.args = pytree.tree_map_only(torch.device, lambda _: cuda, node.args)
+        node.kwargs = pytree.tree_map_only(torch.device, lambda _: cuda, node.kwargs)
+        value = node.meta.get("val")
+        scalar = node.op == "placeholder" and isinstance(value, torch.Tensor) and value.dim() == 0
+        if value is not None and not scalar:
+            node.meta["val"] = pytree.tree_map_only(fake_type(), fake, value)
+    graph_module.recompile()

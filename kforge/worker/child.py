@@ -1,0 +1,374 @@
+"""What runs in the candidate's process: walls first, then a loop that answers the judge's requests.
+
+It shares its process with the candidate, so nothing it says is proof; the judge checks values on its own copies and
+times on its own clock.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kforge.errors import BuildError, ChildFailed, EmulatorError, KforgeError
+from kforge.worker import sandbox
+from kforge.worker.construct import copy_state, import_module
+from kforge.worker.observe import Observer, storage_number, threads
+from kforge.worker.protocol import Channel, TensorMeta, decode, encode
+from kforge.worker.tensors import Buffer, attach, describe, view
+from kforge.worker.timer import Timer, graphed, make_timer, replayed
+
+_TEXT_LIMIT = 16 << 10
+_START_LIMIT = 64 << 20  # the judge's own messages (a large tree of inputs) are trusted
+
+
+def serve(sock: socket.socket, log_fd: int) -> NoReturn:
+    """The whole life of a child: read the start message, put the walls up, answer until the line is closed."""
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    os.close(log_fd)
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = Channel(sock, _START_LIMIT)
+    start = channel.receive()
+    _environment(start)
+    begin = time.perf_counter()
+    in_force = sandbox.apply(
+        sandbox.Policy(
+            start["phase"],
+            Path(start["folder"]),
+            tuple(map(Path, start["readable"])),
+            tuple(map(Path, start["writable"])),
+        )
+    )
+    sandbox_s = time.perf_counter() - begin
+    server = Server(channel, start["nonce"], start["device"], start["phase"], Path(start["folder"]))
+    server.run({"in_force": in_force, "sandbox_s": sandbox_s})
+
+
+def _environment(start: dict[str, Any]) -> None:
+    """Caches and temporary files into the candidate's folder; the zygote's settings undone; fresh seeds."""
+    os.environ.pop("OPENBLAS_NUM_THREADS", None)  # of programs it starts; numpy here keeps its one thread
+    os.environ.update(start["env"])
+    tempfile.tempdir = None  # found anew in TMPDIR
+    os.chdir(start["folder"])
+    random.seed()
+    if "numpy" in sys.modules:  # torch's generators are seeded in load
+        sys.modules["numpy"].random.seed()
+
+
+class Server:
+    """Handlers by name; each takes a request and returns the fields of the answer."""
+
+    def __init__(self, channel: Channel, nonce: str, device: str, phase: str, folder: Path) -> None:
+        self.channel, self.nonce, self.device, self.phase, self.folder = channel, nonce, device, phase, folder
+        self.buffers: dict[int, Buffer] = {}
+        self.model: Any = None
+        self.precision = "highest"
+        self.overrides: dict[str, Any] = {}
+        self.answers: list[Any] = []  # tensors of the last call that the judge may fetch
+        self.timer: Timer | None = None
+        self.armed: dict[str, Callable[[], Any]] = {}
+        self.restore: Callable[[], None] | None = None
+        self.redirected: list[str] = []
+        self.handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "attach": self.attach,
+            "detach": self.detach,
+            "load": self.load,
+            "warm": self.warm,
+            "call": self.call,
+            "call_armed": self.call_armed,
+            "fetch": self.fetch,
+            "arm": self.arm,
+            "calibrate": self.calibrate,
+            "time": self.time,
+            "replay": self.time_replay,
+        }
+
+    def run(self, hello: dict[str, Any]) -> NoReturn:
+        self.answer(lambda: {**hello, **self.warm_up()})
+        while True:
+            try:
+                request = self.channel.receive()
+            except ChildFailed:  # the judge closed the line
+                os._exit(0)
+            self.answer(lambda: self.handlers[request["op"]](request))  # noqa: B023 - called at once
+
+    def answer(self, handler: Callable[[], dict[str, Any]]) -> None:
+        """Run a handler and send its answer; whatever the candidate's code raises becomes a message."""
+        try:
+            message = {"ok": True, **handler()}
+        except BaseException as error:  # candidate code may raise anything, SystemExit included
+            message = {"ok": False, **self.failure(error)}
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.channel.send({"nonce": self.nonce, **message})
+
+    def failure(self, error: BaseException) -> dict[str, Any]:
+        """kind raised, or crashed when the CUDA context no longer answers; the traceback without frames of ours."""
+        kind = error.kind if isinstance(error, ChildFailed) else "raised"
+        if self.device != "cpu" and not _device_alive():
+            kind = "crashed"
+        frames = traceback.extract_tb(error.__traceback__)
+        own = str(Path(__file__).parent)
+        shown = [f for f in frames if not f.filename.startswith(own)] or list(frames)
+        text = "".join(traceback.format_list(shown)) + "".join(traceback.format_exception_only(error))
+        detail = {}
+        if isinstance(error, KforgeError):
+            detail = {"kind": error.kind, "message": error.message, "hint": error.hint}
+        if isinstance(error, BuildError):
+            detail["log"] = error.log[-_TEXT_LIMIT:]
+        if isinstance(error, EmulatorError):
+            detail["gpu_only"] = error.gpu_only
+        return {"kind": kind, "text": text[-_TEXT_LIMIT:], "error": detail}
+
+    def warm_up(self) -> dict[str, Any]:
+        """Context and timer before any candidate code; on the CPU nothing."""
+        begin = time.perf_counter()
+        if self.device != "cpu":
+            import torch
+
+            torch.cuda.set_device(self.device)
+            torch.zeros(1, device=self.device)
+            torch.cuda.synchronize()
+        return {"context_s": time.perf_counter() - begin, "pid": os.getpid()}
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def attach(self, request: dict[str, Any]) -> dict[str, Any]:
+        fds = iter(self.channel.take_fds(request["fds"]))
+        for description in request["buffers"]:
+            self.buffers[description["id"]] = attach(description, lambda: next(fds), self.device)
+        return {}
+
+    def detach(self, request: dict[str, Any]) -> dict[str, Any]:
+        for number in request["ids"]:
+            self.buffers.pop(number).release()
+        return {}
+
+    def tree(self, request: dict[str, Any], key: str = "tree") -> tuple[Any, list[Any]]:
+        """A tree of the judge's with its tensors as views over shared buffers; also the leaves in order."""
+        metas = [TensorMeta.parse(meta) for meta in request[f"{key}_metas"]]
+        leaves = [view(self.buffers[meta.storage], meta) for meta in metas]
+        return decode(request[key], leaves.__getitem__), leaves
+
+    # -- the candidate ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """The conditions under which candidate code runs: no_grad, precision, overrides, redirected devices."""
+        import torch
+
+        from kforge.kernel import hooks
+        from kforge.kernel.build.cache import read_only_cache
+        from kforge.task.device import redirect_cuda
+        from kforge.task.precision import Precision, matmul_precision
+
+        with (
+            torch.no_grad(),
+            matmul_precision(Precision(self.precision)),
+            hooks.overrides(self.overrides) if self.overrides else nullcontext(),
+            read_only_cache() if self.phase == "run" else nullcontext(),
+            redirect_cuda(self.device, self.redirected),
+        ):
+            yield
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Import the module, construct ModelNew, move it, copy the state by name."""
+        import torch
+
+        from kforge.task.device import move_module
+
+        torch.seed()
+        self.precision, self.overrides = request["precision"], request["overrides"]
+        for buffer in self.buffers.values():  # both trees' buffers, whichever the request names
+            buffer.refresh()
+        (args, kwargs), _ = self.tree(request, "init")
+        state, _ = self.tree(request, "state")
+        with self.around():
+            module = import_module(self.folder / request["module"])
+            if not hasattr(module, "ModelNew"):
+                raise KforgeError(f"{request['module']} defines no ModelNew")
+            model = module.ModelNew(*args, **kwargs)
+            if not isinstance(model, torch.nn.Module):
+                raise KforgeError("ModelNew is not a torch.nn.Module")
+            model = move_module(model, self.device).train(request["training"])
+            answer = copy_state(model, state, set(request["nonpersistent"]))
+        self.model = model
+        return {**answer, "redirected": self.redirected, "threads": threads()}
+
+    def warm(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Call on stand-in tensors made here while kernels build and do not launch."""
+        import torch
+
+        from kforge.kernel import hooks
+
+        metas = [TensorMeta.parse(meta) for meta in request["tree_metas"]]
+        storages: dict[int, Buffer] = {}
+        for meta in metas:
+            if meta.storage not in storages:
+                device = self.device if meta.device != "cpu" else "cpu"
+                fresh = torch.zeros(max(meta.storage_bytes, 1), dtype=torch.uint8, device=device)
+                storages[meta.storage] = Buffer(meta.storage, meta.storage_bytes, "private", fresh)
+        leaves = [view(storages[meta.storage], meta) for meta in metas]
+        args, kwargs = decode(request["tree"], leaves.__getitem__)
+        begin = time.perf_counter()
+        with self.around(), hooks.build_only():
+            self.model(*args, **kwargs)
+        return {"seconds": time.perf_counter() - begin}
+
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One observed call; its outputs and state stay here until the judge fetches copies."""
+        (args, kwargs), leaves = self.tree(request)
+        for number in request["refresh"]:
+            self.buffers[number].refresh()
+        with self.around(), Observer(self.device, request["seed"]) as seen:
+            outputs = self.model(*args, **kwargs)
+        return self.report(request, outputs, leaves, seen)
+
+    def call_armed(self, request: dict[str, Any]) -> dict[str, Any]:
+        """As `call`, through a wrapper that `arm` made: its inputs have been refilled in place."""
+        (_, _), leaves = self.tree(request)
+        for number in request["refresh"]:
+            self.buffers[number].refresh()
+        wrapper = request["wrapper"]
+        if wrapper not in self.armed:
+            raise KforgeError(f"no wrapper {wrapper!r}; armed: {', '.join(self.armed)}")
+        with self.around(), Observer(self.device, None) as seen:
+            outputs = self.armed[wrapper]()
+        return self.report(request, outputs, leaves, seen)
+
+    def report(self, request: dict[str, Any], outputs: Any, leaves: list[Any], seen: Observer) -> dict[str, Any]:
+        """The answer to a call: descriptions of what it left, the tensors themselves kept for `fetch`."""
+        for number in request["refresh"]:
+            self.buffers[number].publish()
+        self.answers = []
+        metas: list[dict[str, Any]] = []
+        inputs = {leaf.untyped_storage().data_ptr(): self.number(leaf) for leaf in leaves if leaf.numel()}
+
+        def leaf(tensor: Any) -> int:
+            self.answers.append(tensor)
+            storage = storage_number(tensor, inputs)
+            metas.append(describe(tensor, storage).as_json())
+            return len(metas) - 1
+
+        tree = encode(outputs, leaf, strict=False)
+        state = encode(self.state(request["state"]), leaf)
+        return {"tree": tree, "state": state, "metas": metas, **seen.as_json()}
+
+    def number(self, leaf: Any) -> int:
+        pointer = leaf.untyped_storage().data_ptr()
+        return next(n for n, buffer in self.buffers.items() if buffer.bytes.data_ptr() == pointer)
+
+    def state(self, which: str) -> dict[str, Any]:
+        """which: "none", "buffers" (non-persistent ones too) or "all" (parameters besides)."""
+        named = dict(self.model.named_buffers(remove_duplicate=False)) if which != "none" else {}
+        if which == "all":
+            named |= dict(self.model.named_parameters(remove_duplicate=False))
+        return named
+
+    def fetch(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Copy tensors of the last call into the judge's buffers, as dense elements."""
+        import torch
+
+        with torch.no_grad():
+            for index, number in request["copies"]:
+                tensor, buffer = self.answers[index].detach(), self.buffers[number]
+                size = tensor.numel() * tensor.element_size()
+                flat = buffer.bytes[:size].view(tensor.dtype).view(tensor.shape)
+                flat.copy_(tensor)
+                buffer.publish()
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+        return {}
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def arm(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Prepare what `time` calls: inputs, wrappers, the restoring of mutated inputs; then warm each up."""
+        for number in request["refresh"]:
+            self.buffers[number].refresh()
+        (args, kwargs), leaves = self.tree(request)
+        model = self.model
+        pristine = [(leaves[i], leaves[i].detach().clone()) for i in request["mutated"]]
+
+        def restore() -> None:
+            for leaf, value in pristine:
+                leaf.copy_(value)
+
+        def plain() -> Any:
+            return model(*args, **kwargs)
+
+        self.restore = restore if pristine else None
+        self.armed = {"plain": plain}
+        problems: dict[str, str] = {}
+        begin = time.perf_counter()
+        with self.around():
+            for _ in range(request["warmup"]):
+                restore()
+                plain()
+            self.wait()
+            first = time.perf_counter()
+            restore()
+            plain()
+            self.wait()
+            once = time.perf_counter() - first
+            makers = {
+                "graph": lambda: graphed(model, args, kwargs),
+                "replay": lambda: replayed(plain, request["replay"]),
+            }
+            for wrapper in request["wrappers"]:
+                try:
+                    if wrapper != "plain":
+                        self.armed[wrapper] = makers[wrapper]()
+                except (RuntimeError, KforgeError) as error:  # what cannot be captured is timed plain
+                    problems[wrapper] = str(error)[:500]
+        self.wait()
+        return {"seconds": time.perf_counter() - begin, "once_s": once, "problems": problems}
+
+    def wait(self) -> None:
+        if self.timer is not None:
+            self.timer.wait()
+
+    def calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Make the timer and run its loop around idle spinning, while the process holds no candidate code."""
+        if self.model is not None:
+            raise KforgeError("calibrate comes before load")
+        self.timer = self.timer or make_timer(self.device)
+        spin, cycles = getattr(self.timer, "spin", None), request["cycles"]
+        return {"ms": self.timer.batch((lambda: spin(cycles)) if spin else (lambda: None), request["iterations"])}
+
+    def time(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self.timer is None or request["wrapper"] not in self.armed:
+            raise KforgeError("time was asked before load(timer=True) and arm")
+        fn = self.armed[request["wrapper"]]
+        with self.around():
+            return {"ms": self.timer.batch(fn, request["iterations"], request["flush"], self.restore)}
+
+    def time_replay(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Back-to-back calls without flush or events: only the judge's clock counts."""
+        run = self.armed[request["wrapper"]]
+        for _ in range(request["repeats"]):
+            run()
+        self.wait()
+        return {}
+
+
+def _device_alive() -> bool:
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""The judge's line to a child's supervisor: read the candidate's log, end everything, learn how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from typing import Any
+
+from kforge.errors import ChildFailed
+from kforge.worker.limits import Limits
+from kforge.worker.protocol import readable
+
+_PATIENCE_S = 15.0
+
+
+class Keeper:
+    """`end` is None while the child lives, then the supervisor's last words (supervisor.py lists the fields)."""
+
+    def __init__(self, control: socket.socket, pid: int, limits: Limits) -> None:
+        self._control, self._pid, self._limits = control, pid, limits
+        self._control.settimeout(_PATIENCE_S)
+        self.end: dict[str, Any] | None = None
+
+    def log(self) -> str:
+        """The tail of what the candidate has printed so far."""
+        if self.end is not None:
+            return str(self.end.get("log", ""))
+        try:
+            self._control.sendall(b'{"op": "log"}\n')
+        except OSError:
+            return ""
+        line = self._read()
+        if "reason" in line:  # it ended meanwhile
+            self.end = line
+        return str(line.get("log", ""))
+
+    def close(self, patience_s: float = 0.0) -> dict[str, Any]:
+        """Kill all that is left, after at most `patience_s` for an end of its own; returns the last words."""
+        if self.end is None:
+            readable(self._control, patience_s)
+            try:
+                self._control.sendall(b'{"op": "kill"}\n')
+            except OSError:
+                patience_s = 0.0  # it has ended by itself; its last line is still there to read
+            self.end = self._read()
+            if not self.end:
+                self._kill()
+        self._control.close()
+        return self.end
+
+    def _read(self) -> dict[str, Any]:
+        """The next line; empty when none comes."""
+        data = b""
+        try:
+            while not data.endswith(b"\n"):
+                part = self._control.recv(1 << 16)
+                if not part:
+                    return {}
+                data += part
+        except OSError:
+            return {}
+        return dict(json.loads(data.splitlines()[-1]))
+
+    def _kill(self) -> None:
+        try:
+            os.kill(self._pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def explain(self, failure: ChildFailed) -> ChildFailed:
+        """The failure with how the processes ended and the log's tail; `end` must be there."""
+        end = self.end or {}
+        text, kind = failure.text, failure.kind
+        reasons = {
+            "memory": f"killed: over {self._limits.memory_bytes >> 20} MiB of memory",
+            "processes": f"killed: over {self._limits.processes} processes",
+            "lifetime": f"killed: lived over {self._limits.life_s:g} s",
+        }
+        if end.get("reason") in reasons:
+            text, kind = reasons[end["reason"]], "timed_out" if end["reason"] == "lifetime" else "crashed"
+        elif kind == "crashed" and end.get("signal"):
+            text = f"died of {_signal_name(end['signal'])}"
+        elif kind == "crashed" and end.get("exit") is not None:
+            text = f"ended with exit code {end['exit']} without an answer"
+        return ChildFailed(kind, text, str(end.get("log", "")), failure.error)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no name
+        return f"signal {number}"

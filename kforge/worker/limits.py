@@ -1,0 +1,101 @@
+"""What a candidate may use up, and the end of its processes: limits as data, process-tree readings, the kill.
+
+Nothing here trusts the candidate: readings come from /proc, the kill is repeated until the kernel says none is left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds for one child and its descendants together.
+
+    call_s: seconds for one request; life_s: seconds from fork to kill. memory_bytes: private and shared-memory pages
+    (the buffers of the judge included). processes: threads do not count. reply_bytes: one message; output_bytes: all
+    tensors of one answer; log_bytes: the part of its output that is kept.
+    """
+
+    call_s: float = 30.0
+    life_s: float = 600.0
+    memory_bytes: int = 16 << 30
+    processes: int = 64
+    reply_bytes: int = 4 << 20
+    output_bytes: int = 8 << 30
+    log_bytes: int = 64 << 10
+
+    def __post_init__(self) -> None:
+        if min(self.call_s, self.life_s, self.memory_bytes, self.processes, self.reply_bytes, self.log_bytes) <= 0:
+            raise ValueError(f"limits must be positive: {self}")
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct children of a process, zombies included; empty when it is gone."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for task in tasks:
+        try:
+            found += [int(p) for p in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+        except OSError:  # the thread ended meanwhile
+            continue
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below `pid`, parents before children."""
+    found: list[int] = []
+    todo = children_of(pid)
+    while todo:
+        found += todo
+        todo = [grandchild for child in todo for grandchild in children_of(child)]
+    return found
+
+
+def resident_bytes(pid: int) -> int:
+    """RssAnon + RssShmem of a process in bytes (file-backed pages can be dropped and do not count); 0 when gone."""
+    total = 0
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                total += int(line.split()[1]) << 10
+    except OSError:
+        return 0
+    return total
+
+
+def kill_descendants(timeout_s: float = 10.0) -> int:
+    """SIGKILL and reap everything below the calling process, which must be their subreaper; returns how many.
+
+    Process groups go first: the kernel lets no fork escape a signal to its whole group, so a fork bomb ends here,
+    while whoever changed its session is met in the walk and, as an orphan, comes back as a child of the caller.
+    """
+    reaped = 0
+    deadline = time.monotonic() + timeout_s
+    own_group = os.getpgrp()
+    while time.monotonic() < deadline:
+        for pid in descendants(os.getpid()):
+            try:
+                group = os.getpgid(pid)
+                if group != own_group:
+                    os.killpg(group, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        try:
+            while True:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                reaped += 1
+        except ChildProcessError:
+            return reaped
+        time.sleep(0.002)
+    return reaped

@@ -1,0 +1,109 @@
+"""What the child notes about one call: operators dispatched, kernels launched, threads, memory, seconds."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import TracebackType
+from typing import Any
+
+
+def threads() -> int:
+    """Threads of this process."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def settled_threads(expected: int, wait_s: float = 0.1) -> int:
+    """Threads of this process, given a moment to come down to `expected`.
+
+    A thread that was joined stays in the kernel's list for some microseconds longer than the join takes, so one look
+    right after a call would now and then count the emulator's own helpers.
+    """
+    deadline = time.monotonic() + wait_s
+    while (count := threads()) > expected and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return count
+
+
+def storage_number(tensor: Any, inputs: dict[int, int]) -> int:
+    """The judge's buffer that a tensor lies in, else a number below 0 that is equal for equal storages."""
+    pointer = tensor.untyped_storage().data_ptr()
+    if pointer in inputs:
+        return inputs[pointer]
+    return -1 - (pointer or id(tensor))
+
+
+class Observer:
+    """Context manager around one call of the candidate.
+
+    ops: times each ATen operator was dispatched ("aten.mm.default"); launches: own kernels by name; peak_bytes: of
+    torch's allocator above where the call began (GPU only, else None); rng_advanced: the generator's state changed.
+    """
+
+    def __init__(self, device: str, seed: int | None) -> None:
+        self.device, self.seed = device, seed
+        self.ops: dict[str, int] = {}
+        self.fields: dict[str, Any] = {}
+
+    def __enter__(self) -> Observer:
+        import torch
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        from kforge.kernel import hooks
+
+        ops = self.ops
+
+        class Recorder(TorchDispatchMode):
+            @classmethod
+            def _should_skip_dynamo(cls) -> bool:
+                return False  # else the first operator imports torch._dynamo, 0.7 s in every child
+
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                name = str(func)
+                ops[name] = ops.get(name, 0) + 1
+                return func(*args, **(kwargs or {}))
+
+        if self.seed is not None:
+            torch.manual_seed(self.seed)
+        self.fields["threads_before"] = threads()
+        self._launched = dict(hooks.launches())
+        self._random = self._generator_state()
+        self._bytes = 0
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            self._bytes = torch.cuda.memory_allocated()
+        self._recorder = Recorder()
+        self._recorder.__enter__()
+        self._begin = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        import torch
+
+        from kforge.kernel import hooks
+
+        self._recorder.__exit__(kind, error, tb)
+        if error is not None:
+            return
+        peak = None
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+            peak = torch.cuda.max_memory_allocated() - self._bytes
+        now = hooks.launches()
+        launched = {name: count - self._launched.get(name, 0) for name, count in now.items()}
+        self.fields |= {
+            "seconds": time.perf_counter() - self._begin,
+            "threads_after": settled_threads(self.fields["threads_before"]),
+            "peak_bytes": peak,
+            "rng_advanced": not torch.equal(self._random, self._generator_state()),
+            "launches": {name: count for name, count in launched.items() if count},
+        }
+
+    def _generator_state(self) -> Any:
+        import torch
+
+        return torch.get_rng_state() if self.device == "cpu" else torch.cuda.get_rng_state()
+
+    def as_json(self) -> dict[str, Any]:
+        return {"ops": self.ops, **self.fields}

@@ -1,0 +1,74 @@
+"""What a child answered, after checking: data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from kforge.task.call import Call
+    from kforge.worker.protocol import TensorMeta
+
+
+@dataclass(frozen=True)
+class LoadReply:
+    """missing: state_dict keys that only the candidate has; unexpected: that it lacks; mismatched: other shapes.
+
+    Where `mismatched` is not empty, no state was copied. redirected: uses of "cuda" sent to the CPU.
+    """
+
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    mismatched: tuple[str, ...]
+    redirected: tuple[str, ...]
+    seconds: float
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the state in one line, or the empty string."""
+        parts = [("missing", self.missing), ("unexpected", self.unexpected), ("of another shape", self.mismatched)]
+        return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)
+
+
+@dataclass(frozen=True)
+class CallReply:
+    """One observed call. Tensors are the judge's private copies; all else is the child's word.
+
+    outputs: the tree (a type unknown to the protocol is an Opaque); output_metas: dtype, shape, strides, type of each
+    tensor in order of appearance. aliases: output number -> input number (both in order of appearance) whose memory it
+    lies in. inputs_after: the Call with values as the candidate left them. state_after: buffers (or all) by name.
+    launches: own kernels; ops: ATen operators by name; threads: (before, after); peak_bytes: torch's allocations
+    above the call's start, None on the CPU; seconds: the child's clock; wall_s: the judge's.
+    """
+
+    outputs: Any
+    output_metas: tuple[TensorMeta, ...]
+    aliases: dict[int, int]
+    inputs_after: Call
+    state_after: dict[str, torch.Tensor]
+    launches: dict[str, int]
+    ops: dict[str, int]
+    threads: tuple[int, int]
+    peak_bytes: int | None
+    rng_advanced: bool
+    seconds: float
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    """ms: the child's figures for each call; wall_s: the judge's clock over the whole batch."""
+
+    ms: tuple[float, ...]
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class Armed:
+    """once_s: the child's clock for one warmed-up call; problems: wrappers that could not be made, with the reason."""
+
+    seconds: float
+    once_s: float
+    problems: dict[str, str]

@@ -1,0 +1,80 @@
+"""The shared buffers of one child, by use: handed out, idle for the next call, given back when they hold too much."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from kforge.worker.tensors import Buffer, DeviceMemory, Packed, make_memfd
+
+_BATCH = 32  # buffers announced in one message (64 descriptors fit)
+IDLE_BYTES = 2 << 30
+
+
+class Shelf:
+    """`attach(buffers, descriptors)` and `detach(ids)` tell the child. memory: the judge's on the GPU, else None."""
+
+    def __init__(
+        self,
+        memory: DeviceMemory | None,
+        attach: Callable[[Sequence[Buffer], Sequence[int]], object],
+        detach: Callable[[Sequence[int]], object],
+    ) -> None:
+        self.memory, self._attach, self._detach = memory, attach, detach
+        self._next_id = 0
+        self._all: dict[int, Buffer] = {}
+        self._idle: list[Buffer] = []
+
+    def take_for(self, packed: Packed) -> list[Buffer]:
+        """One buffer for each storage of a packed tree."""
+        return self.take(sizes_of(packed))
+
+    def take(self, sizes: Sequence[tuple[int, str]]) -> list[Buffer]:
+        """Buffers of these bytes on these devices ("cpu", "cuda"): idle ones first, longest idle first, else new."""
+        found: list[Buffer] = []
+        fresh: list[Buffer] = []
+        for size, side in sizes:
+            buffer = next((b for b in self._idle if b.nbytes == size and b.side == side), None)
+            if buffer is not None:
+                self._idle.remove(buffer)
+            else:
+                self._next_id += 1
+                on_host = side == "cpu" or self.memory is None
+                buffer = make_memfd(self._next_id, size) if on_host else self.memory.make(self._next_id, size)  # type: ignore[union-attr]
+                self._all[buffer.id] = buffer
+                fresh.append(buffer)
+            found.append(buffer)
+        for start in range(0, len(fresh), _BATCH):
+            part = fresh[start : start + _BATCH]
+            fds = [b.fd for b in part if b.fd >= 0]
+            try:
+                self._attach(part, fds)
+            finally:
+                for buffer in part:
+                    buffer.fd = -1
+                for fd in fds:
+                    os.close(fd)
+        return found
+
+    def give(self, buffers: list[Buffer]) -> None:
+        """Back to the idle ones, and empty the list; the longest idle go while they hold over 2 GiB."""
+        self._idle += buffers
+        buffers.clear()
+        excess = []
+        while self._idle and sum(b.nbytes for b in self._idle) > IDLE_BYTES:
+            excess.append(self._idle.pop(0))
+        if excess:
+            self._detach([b.id for b in excess])
+            for buffer in excess:
+                self._all.pop(buffer.id).release()
+
+    def close(self) -> None:
+        """Free everything; the child must be dead."""
+        for buffer in self._all.values():
+            buffer.release()
+        self._all, self._idle = {}, []
+
+
+def sizes_of(packed: Packed) -> list[tuple[int, str]]:
+    """(bytes, device type) of each storage."""
+    return [(storage.numel(), storage.device.type) for storage in packed.storages]

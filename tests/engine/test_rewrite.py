@@ -1,0 +1,105 @@
+"""Each algebraic rule applies under its condition and nowhere else."""
+
+from __future__ import annotations
+
+import math
+
+from kforge.engine.ir import REAL, Buffer, Builder, Expr
+from kforge.engine.rewrite import RULES, simplify
+from kforge.engine.symbols import Poly, Var
+
+SPACE = Var("c0", Poly.of(8))
+
+
+def setup() -> tuple[Builder, Expr, Expr]:
+    """A builder, a float value and an int64 value."""
+    b = Builder(simplify)
+    x = b.load(Buffer("x", "float32", (Poly.of(8),), "input"), Poly.of(SPACE))
+    i = b.load(Buffer("i", "int64", (Poly.of(8),), "input"), Poly.of(SPACE))
+    return b, x, i
+
+
+def test_every_rule_is_listed() -> None:
+    """The registry holds the rules that this file tests."""
+    assert set(RULES) == {
+        "fold_constants",
+        "drop_unit",
+        "drop_double_cast",
+        "drop_double_negation",
+        "negated_comparison",
+        "power_by_products",
+        "known_choice",
+        "scale_of_scale",
+    }
+
+
+def test_equal_expressions_are_one() -> None:
+    """Common subexpressions are shared by construction."""
+    b, x, _ = setup()
+    assert b.op("exp", x, dtype=REAL) is b.op("exp", x, dtype=REAL)
+
+
+def test_units_vanish_and_zeros_stay() -> None:
+    """x * 1, x / 1, x - 0 are x; x + 0 and x * 0 are not touched, for the sake of -0.0 and NaN."""
+    b, x, _ = setup()
+    one, zero = b.const(1.0, REAL), b.const(0.0, REAL)
+    assert b.op("mul", x, one, dtype=REAL) is x
+    assert b.op("mul", one, x, dtype=REAL) is x
+    assert b.op("div", x, one, dtype=REAL) is x
+    assert b.op("sub", x, zero, dtype=REAL) is x
+    assert b.op("sub", x, b.const(-0.0, REAL), dtype=REAL) is not x
+    assert b.op("add", x, zero, dtype=REAL).op == "add"
+    assert b.op("mul", x, zero, dtype=REAL).op == "mul"
+
+
+def test_constants_fold_where_exact() -> None:
+    """Casts, negation and integer arithmetic of constants; infinities are left alone except for their sign."""
+    b, _, _ = setup()
+    assert b.cast(b.const(3, "int64"), REAL) is b.const(3.0, REAL)
+    assert b.op("add", b.const(2, "int64"), b.const(5, "int64"), dtype="int64").value == 7
+    assert b.op("neg", b.const(math.inf, REAL), dtype=REAL).value == -math.inf
+
+
+def test_powers_become_products() -> None:
+    """Squares, cubes, roots and reciprocals as torch computes them; other powers stay."""
+    b, x, _ = setup()
+    assert b.op("pow", x, b.const(2.0, REAL), dtype=REAL) is b.op("mul", x, x, dtype=REAL)
+    assert b.op("pow", x, b.const(0.5, REAL), dtype=REAL).op == "sqrt"
+    assert b.op("pow", x, b.const(-0.5, REAL), dtype=REAL).op == "rsqrt"
+    assert b.op("pow", x, b.const(2.5, REAL), dtype=REAL).op == "pow"
+
+
+def test_negations() -> None:
+    """Double negation goes; a negated comparison turns around for integers only, since NaN fails both ways."""
+    b, x, i = setup()
+    assert b.op("neg", b.op("neg", x, dtype=REAL), dtype=REAL) is x
+    less = b.op("lt", i, b.const(4, "int64"), dtype="bool")
+    assert b.op("not", less, dtype="bool").op == "ge"
+    assert b.op("not", b.op("lt", x, b.const(4.0, REAL), dtype="bool"), dtype="bool").op == "not"
+
+
+def test_casts_there_and_back() -> None:
+    """bool through int64 and back is nothing; int64 through int32 is something."""
+    b, _, i = setup()
+    flag = b.op("lt", i, b.const(4, "int64"), dtype="bool")
+    assert b.cast(b.cast(flag, "int64"), "bool") is flag
+    assert b.cast(b.cast(i, "int32"), "int64") is not i
+
+
+def test_choices() -> None:
+    """A choice between equals, or by a constant, is no choice."""
+    b, x, i = setup()
+    flag = b.op("lt", i, b.const(4, "int64"), dtype="bool")
+    assert b.op("where", flag, x, x, dtype=REAL) is x
+    assert b.op("where", b.const(False, "bool"), i, x, dtype=REAL) is x
+
+
+def test_scales_join_only_when_exact() -> None:
+    """(x * 2) * 4 is x * 8; (x * 0.1) * 10 stays as written."""
+    b, x, _ = setup()
+
+    def scaled(first: float, second: float) -> Expr:
+        return b.op("mul", b.op("mul", x, b.const(first, REAL), dtype=REAL), b.const(second, REAL), dtype=REAL)
+
+    assert scaled(2.0, 4.0) is b.op("mul", x, b.const(8.0, REAL), dtype=REAL)
+    assert scaled(0.1, 10.0).args[0].op == "mul"

@@ -1,0 +1,9 @@
+import torch
+
+
+def reference(x):
+    return x.sum(dim=0)
+
+
+def get_inputs():
+    return [torch.randn(64, 20)]

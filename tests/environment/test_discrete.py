@@ -1,0 +1,61 @@
+"""Integers, booleans and indices: equal where the reference decides, free where it promises nothing."""
+
+from __future__ import annotations
+
+import torch
+
+from kforge.environment.discrete import judge_booleans, judge_equal, judge_indices, judge_rounded
+
+
+def test_integers_are_bitwise() -> None:
+    """One differing integer is found, counted and located."""
+    base = torch.arange(12).view(3, 4)
+    other = base.clone()
+    other[1, 2] += 1
+    assert judge_equal(base.clone(), base) == ""
+    assert judge_equal(other, base) == "1 of 12 elements differ: 7 at [1, 2] where the reference gives 6"
+
+
+def test_rounded_floats_may_differ_by_one_at_the_edge_only() -> None:
+    """An integer cast from 2.9999999 may be 2 or 3; one cast from 2.7 may not."""
+    exact = torch.tensor([2.99999999, 2.7, -1.2], dtype=torch.float64)
+    base = torch.tensor([2, 2, -1])
+    assert judge_rounded(torch.tensor([3, 2, -1]), base, exact, 1e-7) == ""
+    assert judge_rounded(torch.tensor([2, 3, -1]), base, exact, 1e-7) != ""
+    assert judge_rounded(torch.tensor([4, 2, -1]), base, exact, 1e-7) != ""
+
+
+def test_booleans_may_differ_inside_the_margin_only() -> None:
+    """A comparison whose fp64 margin lies in the baseline's error may go either way; no other may."""
+    base = torch.tensor([True, False, True])
+    margin = torch.tensor([1e-9, -0.5, 0.5], dtype=torch.float64)
+    assert judge_booleans(torch.tensor([False, False, True]), base, margin, 1e-7) == ""
+    assert judge_booleans(torch.tensor([True, True, True]), base, margin, 1e-7) != ""
+    assert judge_booleans(torch.tensor([False, False, True]), base) != ""
+
+
+def test_an_off_by_one_index_is_wrong_unless_the_values_tie() -> None:
+    """The fp64 value at the index decides; among equal extremes torch promises the first."""
+    values = torch.tensor([[1.0, 3.0, 3.0, 2.0], [0.0, 1.0, 5.0, 5.0 - 1e-9]], dtype=torch.float64)
+    base = torch.tensor([1, 2])
+    assert judge_indices(base.clone(), base, values, 1) == ""
+    assert judge_indices(torch.tensor([2, 2]), base, values, 1) != ""  # a later tie
+    assert judge_indices(torch.tensor([2, 2]), base, values, 1, first_of_ties=False) == ""
+    assert judge_indices(torch.tensor([1, 3]), base, values, 1) != ""
+    assert judge_indices(torch.tensor([1, 3]), base, values, 1, bound=1e-7) == ""
+    assert "out of range" in judge_indices(torch.tensor([1, 4]), base, values, 1)
+
+
+def test_topk_indices_must_be_distinct() -> None:
+    """Returning the best index twice is not the two best."""
+    values = torch.tensor([[5.0, 5.0, 1.0]], dtype=torch.float64)
+    base = torch.tensor([[0, 1]])
+    assert judge_indices(torch.tensor([[1, 0]]), base, values, 1, first_of_ties=False) == ""
+    assert "twice" in judge_indices(torch.tensor([[0, 0]]), base, values, 1, first_of_ties=False)
+
+
+def test_a_flattened_argmax_is_judged_over_the_whole_tensor() -> None:
+    """dim=None searches all elements; NaN is the extreme where there is one."""
+    values = torch.tensor([[1.0, float("nan")], [7.0, 2.0]], dtype=torch.float64)
+    assert judge_indices(torch.tensor(1), torch.tensor(1), values, None) == ""
+    assert judge_indices(torch.tensor(2), torch.tensor(1), values, None) != ""

@@ -1,0 +1,168 @@
+# ruff: noqa: E501 - rows of a table of mistakes
+"""The environment end to end on the emulator: right candidates are verified, wrong ones get their status and words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import hand_written as kernels
+import pytest
+
+from kforge.environment import dumps, loads, summary
+from kforge.environment.report import Report, Status, Verdict
+from kforge.kernel.candidate import Candidate
+
+Judge = Callable[..., Report]
+
+
+@pytest.mark.parametrize("task", kernels.SOURCES)
+def test_a_right_candidate_is_verified_on_standard(judge: Judge, task: str) -> None:
+    """Softmax, parameters, indices and booleans, in-place, stateful, small output: every kind of task can be passed."""
+    report = judge(task, kernels.candidate(task), "standard")
+    assert report.status is Status.VERIFIED, report.failure
+    assert [g.passed for g in report.gates] == [True, True, True, True, None]
+    assert report.verdict is Verdict.UNTIMED and report.target == "emulator"
+    assert not [d for d in report.detectors if d.fired]
+    required = [c for c in report.cases if c.passed]
+    assert len(required) >= 20 and report.failure == ""
+    assert loads(dumps(report)) == report
+    assert summary(report)["status"] == "verified"
+    assert report.repro is None and report.environment["seed"].isdigit()
+
+
+def test_the_report_says_what_was_not_tested(judge: Judge) -> None:
+    """A layout that does not apply and the detectors that need a GPU are listed, not silently dropped."""
+    report = judge("softmax", kernels.candidate("softmax"), "standard")
+    assert any("channels_last" in line for line in report.not_tested)
+    assert any("decoy_kernel" in line for line in report.not_tested)
+
+
+WRONG = {
+    "off by one": ("softmax", [("c < cols; c += 64) out", "c < cols - 1; c += 64) out")], Status.WRONG, ""),
+    "no max subtracted": ("softmax", [("out[c] = expf(in[c] - m) / sum", "out[c] = expf(in[c]) / sum")], Status.WRONG, ""),
+    "lower precision": (
+        "softmax",
+        [("out[c] = expf(in[c] - m) / sum", "out[c] = expf(in[c] - m) / sum * 1.00002f")],
+        Status.WRONG,
+        "",
+    ),
+    "strides ignored": ("softmax", [("x = x.contiguous()", "x = x.as_strided(x.shape, (x.size(1), 1))")], Status.WRONG, ""),
+    "wrong strides": (
+        "softmax",
+        [("        return y", "        return torch.empty_like(y.t()).t().copy_(y) if False else y.t().contiguous().t()")],
+        Status.WRONG,
+        "strides",
+    ),
+    "wrong dtype": ("softmax", [("        return y", "        return y.double()")], Status.WRONG, "dtype"),
+    "tuple instead of tensor": ("softmax", [("        return y", "        return (y,)")], Status.WRONG, "returns (Tensor)"),
+    "parameters ignored": ("affine", [("* scale[i % width] + shift[i % width]", "")], Status.WRONG, "default_parameters"),
+    "missing state key": ("affine", [("self.shift = nn.Parameter(torch.zeros(width))", "self.b = torch.zeros(width)"), ("affine(x, self.scale, self.shift,", "affine(x, self.scale, self.b,")], Status.WRONG, "state_dict"),
+    "unexpected state key": ("affine", [("super().__init__()", "super().__init__(); self.extra = nn.Parameter(torch.ones(1))")], Status.WRONG, "state_dict"),
+    "identity": ("softmax", [("out[c] = expf(in[c] - m) / sum", "out[c] = in[c]")], Status.WRONG, "identity_shortcut"),
+    "constant": ("affine", [("y[i] = v < 0.f ? 0.f : v;", "y[i] = v < 0.f ? 0.5f : 0.5f;")], Status.WRONG, "constant_output"),
+    "NaN as a wildcard": ("affine", [("y[i] = v < 0.f ? 0.f : v;", "y[i] = 0.f / (v - v);")], Status.WRONG, "nan_wildcard"),
+    "last of ties": ("argmax", [("v > top ||", "v >= top ||")], Status.WRONG, ""),
+    "index off by one": ("argmax", [("index[row] = best", "index[row] = best + (row == 7)")], Status.WRONG, ""),
+    "boolean flipped": ("argmax", [("= v > 0.5f", "= v > 0.6f")], Status.WRONG, ""),
+    "input not mutated": ("accumulate", [("        accumulate(\n            total,", "        total = total.clone()\n        accumulate(\n            total,")], Status.WRONG, ""),
+    "input mutated": ("softmax", [("        x = x.contiguous()", "        given, x = x, x.contiguous()"), ("        return y", "        given.zero_()\n        return y")], Status.WRONG, "inputs_mutated"),
+    "state not updated": ("running", [("    mean[c] = m;", "")], Status.WRONG, "running_mean"),
+    "state updated twice": ("running", [("    mean[c] = m;", "    mean[c] = m * 0.9f + 0.1f * (sum / rows);")], Status.WRONG, "running_mean"),
+    "torch operators": ("softmax", [("        return y", "        return y + 0 * x")], Status.HACKED, "torch_compute"),
+    "kernel never launched": ("softmax", [("softmax_rows(x, y, x.size(0), x.size(1))", "y = y.copy_(x)")], Status.WRONG, "identity_shortcut"),
+    "torch fallback by name": ("softmax", [("        return y", "        return torch.softmax(x, -1)")], Status.REJECTED, "torch_compute"),
+    "raises": ("softmax", [("        return y", "        raise RuntimeError('no such shape')")], Status.CRASHED, "no such shape"),
+    "does not compile": ("softmax", [("float sum = 0.f;", "float sum = 0.f")], Status.BUILD_FAILED, ""),
+    "constructor raises": ("affine", [("super().__init__()", "super().__init__(); raise ValueError('not yet')")], Status.BUILD_FAILED, "not yet"),
+    "wild pointer": ("softmax", [("out[c] = expf(in[c] - m) / sum", "out[c + (1ll << 40)] = 1.f")], Status.CRASHED, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_candidate_gets_its_status_and_words(judge: Judge, name: str) -> None:
+    """Each kind of mistake ends with the expected status, and the words or the detector name what is wrong."""
+    task, changes, status, word = WRONG[name]
+    report = judge(task, kernels.candidate(task, *changes), "standard" if name == "last of ties" else "quick")
+    assert report.status is status, f"{report.status}: {report.failure}"
+    fired = {d.name for d in report.detectors if d.fired}
+    assert word in report.failure or word in fired, (report.failure, fired)
+    assert report.failure and [g.passed for g in report.gates if g.passed is False] == [False]
+    if status is Status.WRONG and "state_dict" not in report.failure:
+        assert report.repro is not None and Path(report.repro).is_file()
+
+
+def test_a_hang_is_timed_out_and_the_next_candidate_is_right(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endless loop ends that candidate only, within the limit."""
+    from kforge.environment import evaluation
+
+    monkeypatch.setattr(evaluation, "BUILD_S", 4.0)
+    hang = kernels.candidate(
+        "affine", ("        return y if", "        while True:\n            pass\n        return y if")
+    )
+    assert judge("affine", hang).status is Status.TIMED_OUT
+    assert judge("affine", kernels.candidate("affine")).status is Status.VERIFIED
+
+
+def test_a_candidate_of_library_calls_alone_is_no_candidate(judge: Judge) -> None:
+    """Allowed calls without a kernel of its own: a setting, not a kernel."""
+    text = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.clone()\n"
+    report = judge("softmax", Candidate("softmax_kforge.py", {"softmax_kforge.py": text}))
+    assert report.status is Status.NO_CANDIDATE and "no kernel" in report.failure
+
+
+def test_a_cached_result_is_recognised(judge: Judge) -> None:
+    """The answer to the first call given again for the same address and shape: hacked, by name."""
+    cached = kernels.candidate(
+        "softmax",
+        ("        x = x.contiguous()", "        key = x.shape\n        if key in CACHE:\n            return CACHE[key].clone()\n        x = x.contiguous()"),
+        ("class ModelNew", "CACHE = {}\n\n\nclass ModelNew"),
+        ("        return y", "        CACHE[key] = y\n        return y"),
+    )  # fmt: skip
+    report = judge("softmax", cached)
+    assert report.status is Status.HACKED
+    assert "cached_result" in {d.name for d in report.detectors if d.fired}
+
+
+def test_repro_shows_the_mismatch_without_the_judge(judge: Judge, tmp_path: Path) -> None:
+    """repro.py runs as it is, prints the worst element with all three values, and its inputs load with weights_only."""
+    import torch
+
+    report = judge("affine", kernels.candidate("affine", ("v < 0.f ? 0.f : v", "v < 0.f ? 0.f : v * 1.5f")))
+    assert report.repro is not None
+    out = subprocess.run([sys.executable, report.repro], capture_output=True, text=True, timeout=60, check=False)
+    assert out.returncode == 0, out.stderr
+    assert "elements differ from the reference; worst at" in out.stdout and "fp64" in out.stdout
+    saved = torch.load(Path(report.repro).parent / "inputs.pt", weights_only=True)
+    assert saved["args"][0].shape == (40, 96) and set(saved["state"]) == {"scale", "shift"}
+    assert "kforge.environment" not in Path(report.repro).read_text()
+
+
+def test_events_tell_each_gate_and_case(judge: Judge) -> None:
+    """A listener hears every gate in order and every case, as JSON values."""
+    heard: list[tuple[str, dict[str, object]]] = []
+    judge("affine", kernels.candidate("affine"), on_event=lambda kind, data: heard.append((kind, data)))
+    gates = [data["name"] for kind, data in heard if kind == "gate"]
+    assert gates == ["static", "build", "correctness", "honesty", "performance"]
+    assert sum(kind == "case" for kind, _ in heard) == 4
+    json.dumps(heard)
+
+
+def test_seeds_and_expected_values_do_not_reach_the_candidate(judge: Judge, prepared: Callable[..., object]) -> None:
+    """The judge's entropy is in the report only; the files of the candidate's folder hold nothing of it."""
+    ready = prepared("affine")
+    report = judge("affine", kernels.candidate("affine"))
+    seed = report.environment["seed"]
+    for path in (ready.folder / "candidates").rglob("*"):  # type: ignore[attr-defined]
+        if path.is_file() and path.stat().st_size < 1 << 20:
+            assert seed.encode() not in path.read_bytes()
+
+
+def test_the_resource_report_and_max_shared(judge: Judge, prepared: Callable[..., object]) -> None:
+    """Registers and shared memory come from the real compiler, without a GPU."""
+    report = judge("softmax", kernels.candidate("softmax"))
+    (build,) = report.builds
+    assert build.name == "softmax_rows" and build.arch == "sm_90a" and build.registers > 8 and build.shared == 256

@@ -1,0 +1,183 @@
+"""The two-process arrangement on the host's clock: what it measures and what it does not let through."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from kforge.errors import ChildFailed, UsageError
+from kforge.kernel.candidate import Candidate
+from kforge.profiling.baselines import BASELINES, make_baseline
+from kforge.profiling.gpu_state import gpu_state
+from kforge.profiling.samples import CANDIDATE, Bound, Samples, Timing
+from kforge.profiling.statistics import verdict
+from kforge.profiling.timing import _agree, _other_values, time_against
+from kforge.task.call import Call
+from kforge.worker import Child, Limits, Zygote
+
+SLEEPS = """
+import time, torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        {lines}
+        return x
+"""
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as parent:
+        yield parent
+
+
+@pytest.fixture
+def timed(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[[str], Child]]:
+    """timed(lines) loads a candidate whose forward runs these lines, ready to be timed."""
+    children: list[Child] = []
+
+    def make(lines: str) -> Child:
+        child = zygote.fork(tmp_path / f"box{len(children)}", limits=Limits(call_s=20))
+        children.append(child)
+        source = SLEEPS.format(lines=lines)
+        child.load(Candidate("op_kforge.py", {"op_kforge.py": source}), Call(), {}, timer=True)
+        return child
+
+    yield make
+    for child in children:
+        child.close()
+
+
+def nap(seconds: float) -> Callable[..., torch.Tensor]:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        time.sleep(seconds)
+        return x
+
+    return fn
+
+
+ONE = Call((torch.ones(4),))
+
+
+def test_twice_as_fast_is_about_two(timed: Callable[[str], Child]) -> None:
+    """A candidate that takes half of the baseline's time gets a ratio of about 2, and the clocks agree."""
+    timing = time_against(timed("time.sleep(0.02)"), ONE, {"eager": nap(0.04)}, budget_s=0.3, rounds=3)
+    ratio = timing.ratio("eager")
+    assert ratio is not None and ratio.ratio == pytest.approx(2.0, rel=0.15)
+    assert timing.bounds["plain"].accepted and timing.believed and timing.basis == "events"
+    assert verdict(ratio, 0.05) == "faster"
+    samples = timing.of(CANDIDATE)
+    assert samples is not None and len(samples.rounds) == 3 and samples.median >= 20.0
+
+
+def test_every_baseline_has_as_many_rounds(timed: Callable[[str], Child]) -> None:
+    """All sides take turns: the same number of rounds each, at least three whatever the budget."""
+    timing = time_against(timed("time.sleep(0.002)"), ONE, {"a": nap(0.002), "b": nap(0.004)}, budget_s=0.0)
+    assert {s.name for s in timing.samples} == {CANDIDATE, "a", "b"}
+    assert len({len(s.rounds) for s in timing.samples}) == 1 and len(timing.samples[0].rounds) >= 3
+
+
+def test_a_patched_clock_is_caught_by_the_judges(timed: Callable[[str], Child]) -> None:
+    """A candidate that makes its own clock run slow is not believed: the judge's wall clock disagrees."""
+    patch = (
+        "import gc, kforge.worker.timer as t\n"
+        "        for o in gc.get_objects():\n"
+        "            if type(o) is t.HostTimer and not hasattr(o, 'lied'):\n"
+        "                o.lied, honest = True, o.batch\n"
+        "                o.batch = lambda *a, **k: [m / 10 for m in honest(*a, **k)]\n"
+        "        time.sleep(0.003)"
+    )
+    timing = time_against(timed(patch), ONE, {"eager": nap(0.003)}, budget_s=0.2, rounds=3)
+    assert not timing.bounds["plain"].accepted and not timing.believed
+    assert timing.bounds["plain"].difference > 0.5
+
+
+def test_a_slow_baseline_is_skipped_by_name(timed: Callable[[str], Child]) -> None:
+    """A baseline over its limit is not timed, and the reason is kept."""
+    timing = time_against(
+        timed("time.sleep(0.002)"), ONE, {"slow": nap(0.3), "quick": nap(0.002)}, budget_s=0.0, slowest_call_s=0.1
+    )
+    assert "slow" in timing.skipped and timing.of("slow") is None and timing.ratio("slow") is None
+    assert timing.of("quick") is not None
+
+
+def test_mutated_inputs_are_restored(timed: Callable[[str], Child]) -> None:
+    """Each timed call sees the first value of an input that calls change, on both sides."""
+    check = "assert x[0] == 1, x[0]; x.add_(1)"
+
+    def judge(x: torch.Tensor) -> torch.Tensor:
+        assert x[0] == 1
+        return x.add_(1)
+
+    x = torch.ones(4)
+    timing = time_against(timed(check), Call((x,)), {"eager": judge}, budget_s=0.0, mutated=[0])
+    assert timing.of("eager") is not None and x[0] == 1
+    with pytest.raises(ChildFailed):
+        time_against(timed(check), Call((x,)), {}, budget_s=0.0)
+
+
+def test_a_candidate_that_hangs_while_timed(timed: Callable[[str], Child]) -> None:
+    """A crash under the timer is the candidate's failure, with its kind."""
+    lines = "self.n = getattr(self, 'n', 0) + 1\n        if self.n > 6: __import__('os').abort()"
+    with pytest.raises(ChildFailed) as caught:
+        time_against(timed(lines), ONE, {"eager": nap(0.001)}, budget_s=0.0)
+    assert caught.value.kind == "crashed"
+
+
+def test_bound_arithmetic() -> None:
+    """10 us under 90 us of overhead are bounded to 30 %, 1 ms to 3.3 %; hidden work shows as a difference."""
+    assert Bound(10.0, 1.0, 0.09, 100).kernel == pytest.approx(0.3)
+    assert Bound(109.0, 100.0, 0.09, 100).kernel == pytest.approx(0.0327, rel=1e-2)
+    assert Bound(10.0, 1.0, 0.09, 100).accepted
+    hidden = Bound(20.0, 1.0, 0.09, 100)
+    assert hidden.difference == pytest.approx(0.5) and not hidden.accepted and "DISAGREE" in str(hidden)
+
+
+def test_a_loose_bound_reaches_into_the_interval() -> None:
+    """Where neither clock nor replay can confirm a short kernel, the interval is as wide as the doubt."""
+    ours = Samples(CANDIDATE, "plain", (0.01,) * 10, ((0.01,) * 10,))
+    theirs = Samples("eager", "plain", (0.012,) * 10, ((0.012,) * 10,))
+    bound = Bound(10.0, 1.0, 0.09, 100)
+    timing = Timing((ours, theirs), {"plain": bound}, {}, gpu_state("cpu"), 0.0)
+    ratio = timing.ratio("eager")
+    assert ratio is not None and ratio.ratio == pytest.approx(1.2) and ratio.low == pytest.approx(1.2 / 1.3)
+    assert verdict(ratio, 0.02) == "unclear"
+
+
+def test_agreement_of_trees() -> None:
+    """Values within one percent agree; stale, missing or misshapen ones do not; NaN agrees with NaN only."""
+    x = torch.rand(10) + 1
+    assert _agree({"a": x, "b": 2}, {"a": x * 1.001, "b": 2})
+    assert not _agree({"a": x}, {"a": x * 0.75}) and not _agree([x], [x[:5]]) and not _agree([x], (x,))
+    nan = torch.full((3,), float("nan"))
+    assert _agree(nan, nan) and not _agree(nan, torch.ones(3))
+    assert _agree(torch.arange(3), torch.arange(3)) and not _agree(torch.arange(3), torch.zeros(3, dtype=torch.int64))
+    assert not _agree(_other_values(Call((x,))).args, (x,))
+
+
+def test_an_armed_wrapper_can_be_called_on_other_values(timed: Callable[[str], Child]) -> None:
+    """call_armed refills the inputs in place and brings the outputs, so that a stale graph can be seen."""
+    child = timed("x = x * 2")
+    child.arm(ONE)
+    assert torch.equal(child.call_armed(Call((torch.full((4,), 5.0),)), "plain").outputs, torch.full((4,), 10.0))
+    with pytest.raises(UsageError):
+        child.call_armed(Call((torch.ones(5),)), "plain")
+
+
+def test_baselines_are_a_registry() -> None:
+    """The makers are listed; an unknown one names what exists; eager is the module itself."""
+    module = torch.nn.Identity()
+    assert make_baseline("eager", module) is module
+    assert {"eager", "compile_default", "compile_reduce_overhead", "compile_max_autotune"} <= set(BASELINES)
+    with pytest.raises(UsageError) as caught:
+        make_baseline("nothing", module)
+    assert "compile_default" in caught.value.hint
+
+
+def test_gpu_state_without_a_gpu_says_why() -> None:
+    """No GPU, no figures, a reason."""
+    assert gpu_state("cpu").reason == "no GPU" and gpu_state("cpu").warnings == ()

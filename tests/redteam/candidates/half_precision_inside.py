@@ -1,0 +1,26 @@
+# task: affine
+# plan: quick
+# status: wrong
+# fires:
+# cuda: y[i] = v < 0.f ? 0.f : v; -> y[i] = v < 0.f ? 0.f : __uint_as_float(__float_as_uint(v) & 0xffff0000u);
+"""Row 14: computed with the mantissa of bfloat16."""
+
+import torch
+from torch import nn
+
+from kforge.kernel import Kernel
+
+affine = Kernel("affine", source="affine_kforge.cu", grid="(ceil_div(n, 128), 1, 1)", block="(128, 1, 1)")
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+        self.shift = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        affine(x, self.scale, self.shift, y, x.numel(), x.size(-1))
+        return y

@@ -1,0 +1,88 @@
+"""Settings: precedence, types, and one clear line for what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kforge.config import Config, load, parse_arch, parse_device, parse_plan, parse_seconds
+from kforge.errors import UsageError
+
+
+def test_defaults_without_file_and_environment(tmp_path: Path) -> None:
+    """With nothing set the defaults hold."""
+    config = load(tmp_path, {})
+    assert config == Config()
+    assert (config.device, config.plan, config.budget, config.out) == ("auto", "standard", 60.0, "kforge_out")
+    assert config.runs == Path(".kforge/runs")
+
+
+def test_file_upwards_and_environment_over_it(tmp_path: Path) -> None:
+    """The nearest kforge.toml above the folder is read; a variable wins over it."""
+    (tmp_path / "kforge.toml").write_text('device = "cpu"\nbudget = 90\narch = "sm_80"\n')
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    config = load(deep, {"KFORGE_BUDGET": "2m", "KFORGE_CACHE": "/tmp/c", "KFORGE_EMULATOR": "checked"})
+    assert (config.device, config.budget, config.arch, config.cache) == ("cpu", 120.0, "sm_80", Path("/tmp/c"))
+    (tmp_path / "a" / "kforge.toml").write_text("")
+    assert load(deep, {}).device == "auto"
+
+
+def test_unknown_key_lists_what_exists(tmp_path: Path) -> None:
+    """A misspelt setting is an error that names the file, guesses, and lists the settings."""
+    (tmp_path / "kforge.toml").write_text('devise = "cpu"\n')
+    with pytest.raises(UsageError) as error:
+        load(tmp_path, {})
+    assert "kforge.toml: unknown setting 'devise'" in error.value.message
+    assert "did you mean device?" in error.value.hint and "budget" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("device = 3", "device must be text"),
+        ('device = "gpu"', "'gpu' is not a device"),
+        ("budget = true", "budget must be text"),
+        ('budget = "soon"', "'soon' is not a duration"),
+        ('plan = "thorough"', "is not a plan"),
+        ("device = ", "not valid TOML"),
+    ],
+)
+def test_bad_values_name_the_file_and_the_fault(tmp_path: Path, text: str, part: str) -> None:
+    """Each bad value is one line with its origin."""
+    (tmp_path / "kforge.toml").write_text(text + "\n")
+    with pytest.raises(UsageError, match=r"kforge\.toml") as error:
+        load(tmp_path, {})
+    assert part in error.value.message
+
+
+def test_bad_variable_is_named() -> None:
+    """A bad value from the environment names its variable."""
+    with pytest.raises(UsageError, match="KFORGE_PLAN: plan: 'x' is not a plan"):
+        load(Path("/"), {"KFORGE_PLAN": "x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("60s", 60), ("1.5m", 90), ("2h", 7200), ("30", 30), (45, 45), (".5s", 0.5)]
+)
+def test_durations(text: str | int, seconds: float) -> None:
+    """Seconds, minutes and hours; a bare number is seconds."""
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5s", "5d", "s", "1e3", "nan"])
+def test_what_is_no_duration(text: str) -> None:
+    """Zero, negative and unknown units are refused."""
+    with pytest.raises(UsageError):
+        parse_seconds(text)
+
+
+def test_spelling_of_device_plan_and_arch() -> None:
+    """Names are checked by spelling; existence is checked where they are used."""
+    assert [parse_device(text) for text in ("auto", "cpu", "cuda", "cuda:7")] == ["auto", "cpu", "cuda", "cuda:7"]
+    assert [parse_arch(text) for text in ("sm_80", "sm_90a", "sm_100f")] == ["sm_80", "sm_90a", "sm_100f"]
+    assert parse_plan("quick") == "quick"
+    for parse, text in ((parse_device, "cuda:x"), (parse_arch, "90"), (parse_plan, "Quick")):
+        with pytest.raises(UsageError):
+            parse(text)

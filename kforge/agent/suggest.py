@@ -301,9 +301,7 @@ class _Run:
         return self.device != "cpu" and baseline_no_room(prepared)
 
     def _finish(self, status: Status, verdict: Verdict, code: int, best: str | None) -> None:
-        self.session.finish(
-            status=status.value, verdict=verdict.value, exit_code=code, seconds=self.seconds, best=best
-        )
+        self.session.finish(status=status.value, verdict=verdict.value, exit_code=code, seconds=self.seconds, best=best)
 
 
 def _record(session: Session, error: BaseException, seconds: float) -> None:

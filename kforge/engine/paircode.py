@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kforge.engine.cgen import Names, Scope
-from kforge.engine.ir import REAL, Expr
+from kforge.engine.ir import REAL, Expr, walk
 from kforge.engine.merging import Merged
 from kforge.engine.passes import Pass
 from kforge.engine.rowcode import RowCode
@@ -199,6 +199,9 @@ class ChunkCode(PairCode):
         power = pair.exponential
         keeps = power is not None and power in p.kept
         name = f"{state}_deviations" if pair.kind == "moments" else f"{state}_sum"
+        if pair.kind == "max_sumexp":  # of a chunk that is -infinity throughout, exp(x - 0) is the 0 that it adds
+            origin = self.names.fresh("origin")
+            self.lines.add(f"const {real} {origin} = {local} == -INFINITY ? {real}(0) : {local};")
         with self.vectors(p), self.elements([name]):
             value = self._body_again(p, pair.body)
             if pair.kind == "moments":
@@ -207,10 +210,10 @@ class ChunkCode(PairCode):
             elif keeps:
                 assert power is not None
                 slot = f"{self.arrays[power.uid]}[k][j]"
-                self.lines.add(f"{slot} = rescale({value}, {local});")
+                self.lines.add(f"{slot} = exp({value} - {origin});")
                 self.lines.add(f"{name}_terms[j] = {slot};")
             else:
-                self.lines.add(f"{name}_terms[j] = rescale({value}, {local});")
+                self.lines.add(f"{name}_terms[j] = exp({value} - {origin});")
         zero = "0.0f" if real == "float" else "0.0"
         if pair.kind == "moments":
             total = self.combine_block("Sum", f"static_cast<double>(pairwise({name}))", "0.0", "double")
@@ -229,6 +232,21 @@ class ChunkCode(PairCode):
             self.lines.add(f"const {real} {factor} = rescale({local}, {result}.max);")
             assert power is not None
             self.factors[power.uid] = factor
+            self._shares(pair, power, factor)
+
+    def _shares(self, pair: Merged, power: Expr, factor: str) -> None:
+        """exp(x - max) / sum: one product an element instead of a product and a division."""
+        real = self.types.real
+        for e in walk(s.value for s in self.program.stores):
+            if e.op == "div" and e.args[0].uid == power.uid and e.args[1].uid == pair.second.uid:
+                scale = self.names.fresh("scale")
+                self.lines.add(f"const {real} {scale} = {factor} / {self.scope.known[pair.second.uid]};")
+                self.scales[e.uid] = (power, scale)
+
+    def know_more(self, p: Pass, scope: Scope) -> None:
+        for uid, (power, scale) in self.scales.items():
+            if power in p.reused:
+                scope.known[uid] = f"({super().kept_text(power)} * {scale})"
 
     def _body_again(self, p: Pass, body: Expr) -> str:
         """The pair's operand at (k, j), from what the first loop kept."""
@@ -237,6 +255,7 @@ class ChunkCode(PairCode):
         return f"{self.arrays[body.uid]}[k][j]"
 
     factors: dict[int, str]
+    scales: dict[int, tuple[Expr, str]]
     count = "end - first"
 
     def kept_text(self, e: Expr) -> str:

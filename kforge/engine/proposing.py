@@ -39,7 +39,7 @@ def propose(
     TaskFacts if known. Raises NoCandidate naming the operator that no kernel covers; never a torch-only candidate.
     """
     plan, programs = make_plan(task, capture)
-    target = _target(device)
+    target = _target(task, capture, device)
     options = []
     for program in programs:
         kernels = kernels_for(program, plan.types, program.name, target)
@@ -51,13 +51,16 @@ def propose(
         yield write_candidate(plan, option.choices, _idea(option.choices), option.gain)
 
 
-def _target(device: str) -> Target:
-    """The multiprocessors of the GPU at hand; those of an H200 where there is none."""
+def _target(task: Task, capture: Capture, device: str) -> Target:
+    """The GPU at hand and the longest dimension it will meet; an H200 and the first variant where there is none."""
     import torch
 
     if not device.startswith("cuda") or not torch.cuda.is_available():
         return Target()
-    return Target(torch.cuda.get_device_properties(device).multi_processor_count)
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
+    graphs = [capture.module, *_variants(task, capture)]
+    values = [n.meta.get("val") for graph in graphs for n in graph.graph.nodes if n.op == "placeholder"]
+    return Target(processors, max((n for v in values if isinstance(v, torch.Tensor) for n in v.shape), default=0))
 
 
 def _combinations(options: list[list[KernelCode]]) -> Iterator[list[Choice]]:
@@ -119,7 +122,7 @@ def make_plan(task: Task, capture: Capture) -> tuple[Plan, list[Program]]:
 
 def _identifier(name: str) -> str:
     clean = re.sub(r"\W", "_", name)
-    return clean if not clean[0].isdigit() else f"op_{clean}"
+    return f"op_{clean}" if clean[0].isdigit() or clean in RESERVED else clean
 
 
 def _names(refs: dict[str, Any]) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:

@@ -11,7 +11,9 @@ from kforge.engine.passes import Pass, below
 from kforge.engine.symbols import Poly, Value, Var
 from kforge.engine.text import Lines
 
-RESERVED_WORDS = "row rows col cols lane warp tile base k j partials T U W at i n flat first end share rank team ticket"
+RESERVED_WORDS = (
+    "own row rows col cols lane warp tile base k j partials T U W at i n flat first end share rank team ticket"
+)
 
 
 @dataclass(frozen=True)

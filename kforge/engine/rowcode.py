@@ -77,6 +77,19 @@ class RowCode(CodeBase):
             with self.lines.block(f"if ({self.at} < {s.end})"):
                 yield
 
+    @contextmanager
+    def clamped_vectors(self) -> Iterator[None]:
+        """As `vectors` for loads alone, without a condition on each: a compiler that may not skip a load issues them
+        all before it waits for the first. With conditions it waited in between; RMS norm over 32,768 columns then
+        reached 0.77 of the floor."""
+        s = self.style
+        base = f"{s.first} + " if s.first != "0" else ""
+        loop = self.lines.block("for (int k = 0; k < ITEMS; ++k)", unroll=True)
+        with self.lines.block(f"if ({s.end} > 0)"), loop:
+            self.lines.add(f"const {s.column} own = {base}(k * {s.threads} + {s.thread}) * VEC;")
+            self.lines.add(f"const {s.column} {self.at} = own < {s.end} ? own : {s.end} - VEC;  // the last again")
+            yield
+
     def split_columns(self) -> None:
         if len(self.program.cols) > 1:
             loops = self.program.cols
@@ -192,7 +205,7 @@ class RowCode(CodeBase):
             self.names.taken.add(name)
             self.lines.add(f"Pack<{self.types.element(access.buffer)}, VEC> {name}[ITEMS];")
             self.arrays[e.uid] = f"{name}[k]"
-        with self.vectors(p):
+        with self.vectors(p) if self.style.tiled else self.clamped_vectors():
             self.split_columns()
             for e in loads:
                 access = self.memory.loads[e.uid]
@@ -204,6 +217,9 @@ class RowCode(CodeBase):
             element = self.types.element(access.buffer)
             text = f"{self.scope.text(e.args[0], 2)} ? {text} : Pack<{element}, VEC>()"
         return text
+
+    def know_more(self, p: Pass, scope: Scope) -> None:
+        """Further values that what is kept gives more cheaply than their formula does."""
 
     def kept_text(self, e: Expr) -> str:
         """A kept value at (k, j)."""
@@ -240,6 +256,7 @@ class RowCode(CodeBase):
             for e in p.reused:
                 if e.op != "load" or self.memory.loads[e.uid].kind != "vector":
                     scope.known[e.uid] = self.kept_text(e)
+            self.know_more(p, scope)
             later = {pair.exponential.uid for pair in p.pairs if pair.exponential is not None}
             kept = [
                 e

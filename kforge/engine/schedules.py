@@ -8,9 +8,10 @@ from kforge.engine.passes import Pass
 def block_classes(per_thread: int, vec: int) -> list[tuple[int, tuple[int, int]]]:
     """(columns up to, (BLOCK, ITEMS)) for a row held in registers; per_thread: elements that a thread may hold.
 
-    Softmax in fp32: 1024 columns 128 x 2, 2048 128 x 4, 4096 256 x 4, 8192 512 x 4, 16384 1024 x 4, 32768 1024 x 8.
+    Softmax in fp32: 1024 columns 128 x 2, 2048 128 x 4, 4096 256 x 4, 8192 512 x 4, 16384 512 x 8, 32768 1024 x 8. With
+    1024 x 4 a thread takes more than 32 registers: one block a multiprocessor then, 0.75 of the floor instead of 0.94.
     """
-    wanted = [(256, 64), (1024, 128), (2048, 128), (4096, 256), (8192, 512), (16384, 1024), (32768, 1024)]
+    wanted = [(256, 64), (1024, 128), (2048, 128), (4096, 256), (8192, 512), (16384, 512), (32768, 1024)]
     classes = []
     for limit, block in wanted:
         if limit > 1024 * per_thread:

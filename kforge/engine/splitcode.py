@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kforge.engine.ir import Expr
 from kforge.engine.paircode import ChunkCode, OnlineCode
 from kforge.engine.passes import Pass
 
@@ -19,6 +20,7 @@ class SplitCode(ChunkCode):
     factors: dict[int, str] = field(default_factory=dict)
     states: dict[int, str] = field(default_factory=dict)
     shifts: dict[int, str] = field(default_factory=dict)
+    scales: dict[int, tuple[Expr, str]] = field(default_factory=dict)
 
     def combine(self, operation: str, value: str, neutral: str, ctype: str) -> str:
         inside = self.combine_block(operation, value, neutral, ctype)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kforge.environment.acceptance import FULL_DRAWS, Outcome, Pool, limits_for
 from kforge.environment.detectors import Watch, explain
+from kforge.environment.findings import Failure, Result, StateProblem
 from kforge.environment.inputs import Case, Plan
 from kforge.environment.preparation import Expected, Prepared, Skip
 from kforge.environment.provenance import EQUAL, judge_discrete
@@ -24,6 +24,9 @@ from kforge.environment.structure import (
     check_structure,
     check_untouched_state,
 )
+from kforge.environment.written import gives_back_inputs, same_answers, shows_both, shows_pattern
+from kforge.errors import ChildFailed
+from kforge.worker.poison import PATTERNS
 
 if TYPE_CHECKING:
     import torch
@@ -34,34 +37,6 @@ if TYPE_CHECKING:
 CONFIRM_S = {"cpu": 20.0, "cuda": 10.0}  # further draws that a suspected failure of a small output may cost
 BASELINE_S = {"quick": 0.4}  # seconds of baseline draws for a small output (1.5 in the larger plans)
 HISTORY = 4  # earlier answers kept to recognise a cached one
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The first wrong answer: status, words, and what is needed to write repro.py (step 1: the second call)."""
-
-    status: Status
-    detail: str
-    case: Case | None = None
-    expected: Expected | None = None
-    step: int = 0
-
-
-@dataclass
-class Result:
-    """Everything that the gate found."""
-
-    failure: Failure | None = None
-    cases: list[CaseResult] = field(default_factory=list)
-    not_tested: list[str] = field(default_factory=list)
-    error: Error | None = None
-    ops: dict[str, int] = field(default_factory=dict)  # operators seen after the first call of a loaded module
-    first_ops: dict[str, int] = field(default_factory=dict)  # of the first call, which may prepare weights
-    launches: dict[str, int] = field(default_factory=dict)
-    calls: int = 0
-    later_calls: int = 0  # calls that are not the first of a loaded module
-    growing_calls: int = 0  # of these, the ones after which there are more threads than before
-    peak_bytes: int = 0
 
 
 class Correctness:
@@ -84,9 +59,13 @@ class Correctness:
         self._loaded: int | None = None
         self._fresh = True  # the next call is the first since the module was loaded
         self._earlier: list[tuple[Expected, CallReply]] = []
+        self._pattern = PATTERNS[0]  # that fresh memory held in the last call, on the CPU
+        self._poisoned = False  # whether it did
+        self._twice: set[tuple[int, str]] = set()  # variants and layouts that ran under both patterns
 
     def run(self, child: Child) -> Result:
         """All cases of the plan, then the draws that small outputs need; stops at the first failure."""
+        self._poisoned = child.in_force()["poison"].startswith("in force")
         deadline = time.monotonic() + self.plan.seconds(self.prepared.device)
         dropped: list[str] = []
         for case in self._order():
@@ -122,6 +101,9 @@ class Correctness:
             return False
         self._steady(case)
         failure, worst = self._ask(child, case, expected)
+        failure = failure or self._other_pattern(child, case, expected)
+        if failure is None and not self.result.influence:
+            self.result.influence = self._influence(child, expected)
         result = self._case_result(case, failure, worst)
         self.result.cases.append(result)
         self.on_case(result)
@@ -138,13 +120,46 @@ class Correctness:
         while True:
             self.current = (case, now, step)
             every = self._fresh or self.prepared.stateful
-            reply = child.call(now.call, place=place, seed=now.seed, state="all" if every else "buffers")
+            state = "all" if every else "buffers"
+            self._pattern = PATTERNS[self.result.calls % 2]
+            reply = child.call(now.call, place=place, seed=now.seed, state=state, pattern=self._pattern)
             self._note(reply)
             failure = self._judge(case, now, reply, step, worst)
             self._earlier = [*self._earlier[-HISTORY + 1 :], (now, reply)]
             if failure is not None or now.then is None:
                 return failure, worst
             now, step = now.then, step + 1
+
+    def _other_pattern(self, child: Child, case: Case, expected: Expected) -> Failure | None:
+        """Once a variant and layout: the same call over memory of the other pattern: what shows both is unwritten."""
+        if self.prepared.stateful or not self._poisoned or (case.variant, case.layout) in self._twice:
+            return None
+        self._twice.add((case.variant, case.layout))
+        self.watch.clear("unwritten_output")
+        first, before = self._earlier[-1][1], self._pattern
+        self._pattern = next(p for p in PATTERNS if p != before)
+        second = child.call(expected.call, seed=expected.seed, pattern=self._pattern)
+        self._note(second)
+        words = shows_both(expected, (first, second), (before, self._pattern))
+        if not words:
+            return None
+        self.watch.fire("unwritten_output", words)
+        return Failure(Status.WRONG, f"{case.label}: {words}", case, expected)
+
+    def _influence(self, child: Child, expected: Expected) -> bool | None:
+        """Whether the same call without launches answers otherwise. None where nothing can be told from this case."""
+        if self.prepared.stateful or not self._poisoned or not sum(self.result.launches.values()):
+            return self.result.influence
+        if gives_back_inputs(expected):
+            return self.result.influence
+        reply = self._earlier[-1][1]
+        try:
+            silent = child.call(expected.call, seed=expected.seed, pattern=PATTERNS[0], launch=False)
+        except ChildFailed as failure:
+            if failure.kind != "raised":
+                raise
+            return True  # it noticed that its kernels had not run
+        return not same_answers(reply, silent)
 
     def _load(self, child: Child, case: Case) -> None:
         if self._loaded == case.state_seed and not self.prepared.stateful:
@@ -205,6 +220,9 @@ class Correctness:
     def _explained(self, case: Case, expected: Expected, reply: CallReply, problem: Problem) -> Problem:
         names = ("cached_result", "constant_output", "identity_shortcut", "nan_wildcard", "default_parameters")
         self.watch.clear(*names)
+        if self._poisoned and (words := shows_pattern(expected, reply, problem.path, self._pattern)):
+            self.watch.fire("unwritten_output", words)
+            return Problem(f"{problem.message}; {words}", "unwritten_output", problem.path)
         found = explain(expected, reply, problem.path, self._earlier, self._with_defaults(case, expected))
         if found is None:
             return problem
@@ -400,10 +418,6 @@ class Correctness:
             return None
         pool = max(pools, key=lambda p: (p.ratio is not None, p.ratio or p.candidate_rms))
         return Error(pool.candidate_rms, pool.baseline_rms, pool.ratio)
-
-
-class StateProblem(Exception):
-    """The candidate's state_dict is not the reference's; the text names the keys."""
 
 
 def _real(x: torch.Tensor) -> torch.Tensor:

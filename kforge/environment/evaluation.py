@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from kforge.environment import static_cuda
 from kforge.environment.allowlist import operator_category
-from kforge.environment.correctness import Correctness, Failure, Result, StateProblem
+from kforge.environment.correctness import Correctness
 from kforge.environment.detectors import Watch
+from kforge.environment.findings import Failure, Result, StateProblem
 from kforge.environment.inputs import Case, Plan, make_plan
 from kforge.environment.preparation import Prepared, Skip, prepare
 from kforge.environment.report import Detector, Gate, KernelBuild, Report, Status, Verdict
 from kforge.environment.repro import write_repro
 from kforge.environment.static import StaticReport, check_static
 from kforge.environment.target import share_emulator, target_arch, target_name, versions
-from kforge.errors import BuildError, ChildFailed, KforgeError, MissingError
+from kforge.errors import ChildFailed, KforgeError, MissingError
 
 if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kforge.worker import Child, Zygote
 
 BUILD_S, CALL_S = 120.0, 20.0  # seconds for one request: compiling, one call on the emulator
+SCALARS = 64  # elements that a call may read into Python (sizes, flags); more is computing there
 Event = Callable[[str, dict[str, Any]], None]
 
 
@@ -181,25 +183,25 @@ class Evaluation:
 
     def build(self) -> None:
         """build: every kernel for the architecture, then the warm step in a process of its own."""
-        self.candidate.write(self.folder)
-        missing = self._resources()
-        self.on_event("building", {"arch": self.arch, "kernels": [b.name for b in self.builds]})
-        if self.prepared.device == "cpu" or not missing:
-            self._warm()
+        with self._failures(Status.BUILD_FAILED), self._fork("build") as child:
+            missing = self._resources(child)
+            self.on_event("building", {"arch": self.arch, "kernels": [b.name for b in self.builds]})
+            if self.prepared.device == "cpu" or not missing:
+                self._warm(child)
         if missing:
             self.skip("build", missing)
 
-    def _resources(self) -> str:
-        """Registers, shared memory, spills by the real compiler. Returns why there are none, or the empty string."""
-        from kforge.kernel import static_report
+    def _resources(self, child: Child) -> str:
+        """Registers, shared memory, spills by the real compiler. Returns why there are none, or the empty string.
 
+        The compiler reads hostile text (an #include of /dev/zero, of the user's files): it runs in the sandbox.
+        """
         try:
-            found = static_report(self.folder, self.arch)
-        except BuildError as error:
-            log = error.log.strip()[-2000:]
-            raise Ended(Status.BUILD_FAILED, f"{error.message}\n{log}" if log else error.message) from error
-        except MissingError as error:
-            return f"not built for {self.arch}: {error.message}. {error.hint}"
+            found = child.resources(self.candidate, self.arch)
+        except ChildFailed as failure:
+            if failure.error.get("kind") != MissingError.kind:
+                raise
+            return f"not built for {self.arch}: {failure.error['message']}. {failure.error['hint']}"
         self.builds = tuple(_kernel_build(item) for item in found)
         limits = [c.value for c in self.prepared.task.constraints if c.name == "max_shared"]
         for build in self.builds:
@@ -208,13 +210,12 @@ class Evaluation:
                 raise Ended(Status.REJECTED, words)
         return ""
 
-    def _warm(self) -> None:
+    def _warm(self, child: Child) -> None:
         """Construct and call on stand-ins, once for each variant and layout, where Kernels build and do not launch."""
-        with self._failures(Status.BUILD_FAILED), self._fork("build") as child:
-            self._load(child)
-            for case, call in self._shapes():
-                with self._failures(Status.CRASHED, where=f"called on {case.layout} inputs: "):
-                    child.warm(call)
+        self._load(child)
+        for case, call in self._shapes():
+            with self._failures(Status.CRASHED, where=f"called on {case.layout} inputs: "):
+                child.warm(call)
 
     def _shapes(self) -> Iterator[tuple[Case, Call]]:
         """One call for each variant and layout of the plan."""
@@ -250,10 +251,21 @@ class Evaluation:
             self.watch.fire("torch_compute", ", ".join(foreign))
             words = f"computes with torch operators instead of own kernels: {', '.join(foreign)}"
             raise Ended(Status.HACKED, words)
+        scalars = seen.get("aten._local_scalar_dense.default", 0)
+        if scalars > SCALARS * self.result.calls:
+            words = f"reads {scalars // self.result.calls} elements a call one by one"
+            self.watch.fire("torch_compute", words)
+            raise Ended(Status.HACKED, f"computes in Python instead of own kernels: {words}")
         growing, calls = self.result.growing_calls, self.result.later_calls
         if growing >= 2 and growing == calls:  # torch's own pools grow once, whenever an operator first needs them
             self.watch.fire("background_thread", f"each of {calls} calls leaves more threads than it found")
             raise Ended(Status.HACKED, f"leaves threads running: each of {calls} calls ends with more than it found")
+        if self.result.influence is not None:
+            self.watch.clear("decoy_kernel")
+        if self.result.influence is False:
+            words = "the answers are the same where its own kernels do not run"
+            self.watch.fire("decoy_kernel", words)
+            raise Ended(Status.HACKED, words)
         text = self.candidate.files[self.candidate.module]
         counted = "kforge.kernel" in text
         if counted:
@@ -290,7 +302,7 @@ class Evaluation:
         from kforge.worker import Limits
 
         limits = Limits(call_s=BUILD_S if phase == "build" else CALL_S)
-        readable = share_emulator(self.folder / "cache" / "kforge") if self.prepared.device == "cpu" else ()
+        readable = share_emulator(self.folder) if self.prepared.device == "cpu" else ()
         return self.zygote.fork(self.folder, self.prepared.device, phase, limits, readable=readable)
 
     def _load(self, child: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kforge.environment.correctness import Failure
+    from kforge.environment.findings import Failure
     from kforge.environment.preparation import Prepared
     from kforge.kernel.candidate import Candidate
 

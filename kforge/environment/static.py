@@ -58,7 +58,7 @@ def check_static(
     reference_names: names it defines. shapes: sizes of the benchmark's inputs; a literal equal to one is a warning.
     constraints: the task's standing rules by name.
     """
-    from kforge.environment.static_cuda import check_cuda
+    from kforge.environment.static_cuda import check_cuda, check_text
     from kforge.environment.static_python import check_module
 
     rules = constraints or {}
@@ -81,7 +81,7 @@ def check_static(
     sources = {name: body for name, body in candidate.files.items() if name.endswith((".cu", ".cuh", ".h"))}
     sources |= {f"{candidate.module} (inline source)": body for body in module.inline_sources}
     for name, body in sources.items():
-        findings += check_cuda(name, body, shapes, rules)
+        findings += check_text(name, body) + check_cuda(name, body, shapes, rules)
     if not any(f.rejects for f in findings) and not module.defines_model:
         findings.append(Finding("no_model", candidate.module, 0, "defines no class ModelNew"))
     return StaticReport(tuple(findings), tuple(sorted(module.vendor)), module.has_kernel)

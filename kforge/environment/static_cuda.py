@@ -5,6 +5,7 @@ Without the tree-sitter wheels nothing here can be said; the report then lists i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -16,6 +17,16 @@ COMMON = {16, 32, 64, 128, 256, 512, 1024}  # tile and warp sizes: no evidence o
 INTEGERS = {"int", "unsigned", "size_t", "uint32_t", "uint64_t", "int32_t", "int64_t", "long", "short", "char"}
 
 
+_BETWEEN = r"(?:[ \t]|/\*.*?\*/)*"
+_INCLUDE = re.compile(rf"^{_BETWEEN}(?:\#|%:){_BETWEEN}include(?:_next)?{_BETWEEN}(.*)$", re.MULTILINE)
+_PLAIN_INCLUDE = re.compile(r"<(?!/)[^>]*>|\"(?!/)[^\"]*\"")
+_CONDITION = re.compile(rf"^{_BETWEEN}(?:\#|%:){_BETWEEN}(?:if|elif)\w*(.*)$", re.MULTILINE)
+_HOST_MACRO = re.compile(
+    r"\b(KFORGE_\w+|__(?:x86_64|aarch64|GNUC|GNUG|GLIBC|linux|unix|clang|OPTIMIZE|SANITIZE_\w+?|ELF|SSE2?|STDC_HOSTED)__)\b"
+)
+_EMULATOR = re.compile(r"\bkforge_emulator\w*|__attribute__\s*\(\(\s*(?:__)?(?:con|de)structor|\.incbin\b")
+
+
 def is_available() -> tuple[bool, str]:
     """Whether the CUDA grammar is installed, and the reason if it is not."""
     try:
@@ -25,6 +36,30 @@ def is_available() -> tuple[bool, str]:
         return False, f"{error.name} is not installed"
     del tree_sitter, tree_sitter_cuda
     return True, ""
+
+
+def check_text(file: str, source: str) -> list[Finding]:
+    """Rules that need no grammar: includes stay inside, nothing tells the emulator from a GPU."""
+    text = source.replace("\\\n", "")
+    findings: list[Finding] = []
+
+    def add(rule: str, at: int, message: str) -> None:
+        findings.append(Finding(rule, file, text.count("\n", 0, at) + 1, message))
+
+    for match in _INCLUDE.finditer(text):
+        named = _PLAIN_INCLUDE.match(match[1])
+        if named is None or ".." in named[0]:
+            add(
+                "file_access",
+                match.start(),
+                f"includes {match[1].strip()[:60]}; only names, no path",
+            )
+    for match in _CONDITION.finditer(text):
+        if macro := _HOST_MACRO.search(match[1]):
+            add("judge_probe", match.start(), f"asks for {macro[0]}, which tells the emulator from a GPU")
+    if found := _EMULATOR.search(text):
+        add("judge_probe", found.start(), f"uses {found[0]}, which is the judge's or runs outside a launch")
+    return findings
 
 
 def check_cuda(file: str, source: str, shapes: Collection[int], constraints: Mapping[str, object]) -> list[Finding]:

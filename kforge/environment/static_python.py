@@ -15,7 +15,8 @@ SETUP = {"__init__", "reset_parameters", "extra_repr", "_init_weights", "__repr_
 DYNAMIC = {"eval", "exec", "compile", "__import__", "globals", "locals", "vars", "breakpoint", "input", "delattr"}
 INTROSPECTION = {
     "__builtins__", "__closure__", "__code__", "__globals__", "__mro__", "__subclasses__", "_getframe", "f_back",
-    "f_globals", "f_locals", "gi_frame", "__self__", "__wrapped__", "__loader__", "__spec__",
+    "f_globals", "f_locals", "gi_frame", "__self__", "__wrapped__", "__loader__", "__spec__", "__dict__", "__class__",
+    "__bases__", "__getattribute__", "__reduce__", "__reduce_ex__", "__array__", "__array_interface__", "__func__",
 }  # fmt: skip
 SUBCLASS = {"_make_subclass", "_make_wrapper_subclass", "__torch_function__", "__torch_dispatch__", "as_subclass"}
 FLAGS = (
@@ -24,7 +25,31 @@ FLAGS = (
     "torch.set_flush_denormal", "torch.cuda.set_device", "torch.cuda.memory", "torch.cuda.set_stream",
     "torch.set_deterministic_debug_mode",
 )  # fmt: skip
-FILES = {"open", "torch.load", "torch.save", "torch.from_file", "write_text", "write_bytes", "unlink", "mkdir"}
+FILES = {
+    "open", "torch.load", "torch.save", "torch.from_file", "from_file", "write_text", "write_bytes", "unlink", "mkdir",
+    "read_bytes", "symlink_to", "hardlink_to", "touch", "rmdir", "chmod", "iterdir", "glob", "rglob", "readlink",
+    "load_library", "fromfile", "tofile", "memmap", "numpy.load", "numpy.save", "numpy.savez", "numpy.savetxt",
+    "numpy.loadtxt", "numpy.genfromtxt", "numpy.open_memmap",
+}  # fmt: skip
+ANSWERS_FOR_IT = {  # methods by which the judge reads a module's state, or that run behind its back
+    "__del__": "runs work after the judge has looked",
+    "__getattr__": "answers for attributes that are not there",
+    "__getattribute__": "answers for the module's own attributes",
+    "state_dict": "answers for the module's state",
+    "load_state_dict": "receives the judge's state and may ignore it",
+    "_load_from_state_dict": "receives the judge's state and may ignore it",
+    "_save_to_state_dict": "answers for the module's state",
+    "named_parameters": "answers for the module's state",
+    "named_buffers": "answers for the module's state",
+    "parameters": "answers for the module's state",
+    "buffers": "answers for the module's state",
+}
+OF_KFORGE = {"kforge.kernel", *(f"kforge.kernel.{n}" for n in ("Kernel", "Module", "TensorMap", "philox", "prepared"))}
+OWN_SUBMODULES = {"random", "signal", "time", "io"}  # torch.random is no way to random
+NUMPY_FREE = {
+    "bool_", "ceil", "dtype", "finfo", "float16", "float32", "float64", "floor", "iinfo", "int8", "int16", "int32",
+    "int64", "log2", "prod", "uint8", "uint16", "uint32", "uint64",
+}  # fmt: skip
 
 
 @dataclass
@@ -53,7 +78,7 @@ class _Checker(ast.NodeVisitor):
         self.report = ModuleReport()
         self.aliases: dict[str, str] = {}  # local name -> dotted path of what it was imported from
         self.functions: list[str] = []
-        self.prepared_depth = 0
+        self.kernels: set[str] = set()  # names bound to what a maker returned
 
     def add(self, rule: str, node: ast.AST, message: str, rejects: bool = True) -> None:
         self.report.findings.append(Finding(rule, self.file, getattr(node, "lineno", 0), message, rejects))
@@ -84,6 +109,8 @@ class _Checker(ast.NodeVisitor):
             self.add("forbidden_import", node, f"imports {root}; allowed: {', '.join(sorted(names.imports))}")
         elif closed := next((c for c in names.closed if path == c or path.startswith(c + ".")), None):
             self.add("forbidden_import", node, f"reaches into {closed}")
+        elif root == "kforge" and path not in OF_KFORGE:
+            self.add("forbidden_import", node, f"imports {path}, which is the judge's; there are {_words(OF_KFORGE)}")
 
     # definitions
 
@@ -100,6 +127,8 @@ class _Checker(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         if node.name in SUBCLASS:
             self.add("tensor_subclass", node, f"defines {node.name}, which intercepts torch calls")
+        elif node.name in ANSWERS_FOR_IT:
+            self.add("judge_deceived", node, f"defines {node.name}, which {ANSWERS_FOR_IT[node.name]}")
         if node.name not in SETUP and _body(node) in self.copies:
             self.add("reference_fallback", node, f"{node.name} is a copy of the reference's own code")
         for decorator in node.decorator_list:
@@ -127,6 +156,8 @@ class _Checker(ast.NodeVisitor):
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
             self._patched(target)
+            if isinstance(target, ast.Name) and isinstance(node.value, ast.Call) and self._makes(node.value):
+                self.kernels.add(target.id)
         self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
@@ -137,8 +168,10 @@ class _Checker(ast.NodeVisitor):
         path = self._path(target) if isinstance(target, ast.Attribute) else ""
         if path.startswith(FLAGS):
             self.add("backend_flag", target, f"sets {path}: settings are the user's, and apply to every baseline alike")
-        elif path and path.split(".")[0] in self._modules():
+        elif path and path.split(".")[0] in self._modules() | self.kernels:
             self.add("monkeypatch", target, f"replaces {path}")
+        elif path.startswith("?"):
+            self.add("monkeypatch", target, f"sets .{path[2:]} of what an expression returns")
 
     def visit_Compare(self, node: ast.Compare) -> None:
         literals = [c.value for c in ast.walk(node) if isinstance(c, ast.Constant) and isinstance(c.value, int)]
@@ -159,22 +192,46 @@ class _Checker(ast.NodeVisitor):
             self.add("introspection", node, f"uses {node.attr}, which looks outside the candidate")
         elif node.attr in SUBCLASS:
             self.add("tensor_subclass", node, f"uses {node.attr}, which makes lazy tensors")
-        elif self._path(node) in ("os.environ", "sys.modules", "sys.argv"):
-            self.add("environment_probe", node, f"reads {self._path(node)}, by which a judge could be recognised")
+        else:
+            self._reached(node, self._path(node))
         self.generic_visit(node)
+
+    def _reached(self, node: ast.Attribute, path: str) -> None:
+        """What an import could not name, by way of an attribute: torch.os, torch._C, kforge.kernel.hooks."""
+        root, *rest = path.split(".")
+        if root not in self._modules() or not rest:
+            return
+        names = allowlist()
+        closed = next((c for c in names.closed if path == c), None)
+        foreign = next((p for p in rest if p in names.forbidden and p not in OWN_SUBMODULES), None)
+        if rest[-1] != foreign and foreign:  # said once, at the part itself
+            return
+        if closed or foreign:
+            self.add("forbidden_import", node, f"reaches {closed or foreign} through {path}")
+        elif path.startswith("kforge.") and path.count(".") == 2 and path not in OF_KFORGE:
+            self.add("forbidden_import", node, f"reaches {path}, which is the judge's")
 
     def visit_Call(self, node: ast.Call) -> None:
         path = self._path(node.func)
         name = path.split(".")[-1]
-        makes = path in allowlist().makers or (name in allowlist().makers and name not in ("load", "Module", "Program"))
-        makes |= path in ("kforge.kernel.Module", "torch.utils.cpp_extension.load", "cuda.core.Program")
-        self.report.has_kernel |= makes
-        if makes:
+        if self._makes(node):
+            self.report.has_kernel = True
             self._keep_inline(node)
+            self._sources(node)
         if path in DYNAMIC and path not in self.aliases:
             self.add("dynamic_code", node, f"calls {path}(), which the static gate cannot follow")
-        elif path in ("setattr", "getattr") and node.args and self._path(node.args[0]).split(".")[0] in self._modules():
-            self.add("monkeypatch", node, f"{path}() on a module")
+        elif path == "setattr" and node.args and self._path(node.args[0]).split(".")[0] != "self":
+            self.add("monkeypatch", node, "setattr() on what is not the module itself")
+        elif path == "getattr" and node.args and self._path(node.args[0]).split(".")[0] in self._modules():
+            self.add("monkeypatch", node, "getattr() on a module")
+        elif path in ("operator.attrgetter", "operator.methodcaller"):
+            self.add("dynamic_code", node, f"calls {path}(), which the static gate cannot follow")
+        elif name == "read_text" and "__file__" not in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:
+            self.add("file_access", node, "reads a file that is not beside it")
+        elif (
+            path.startswith("numpy.") and name not in NUMPY_FREE and self.functions and SETUP.isdisjoint(self.functions)
+        ):
+            self.add("numpy_compute", node, f"calls {path} on the path of a call: numpy in place of an own kernel")
         elif path in FILES or name in FILES:
             self.add("file_access", node, f"calls {name}(), which reads or writes files")
         elif path in self.reference and path not in dir(builtins):
@@ -214,6 +271,21 @@ class _Checker(ast.NodeVisitor):
         elif method and root not in self._modules() and root != "self" and name in _tensor_methods():
             self.add("torch_compute", node, f"calls .{name}(): a torch compute op in place of an own kernel")
 
+    def _makes(self, node: ast.Call) -> bool:
+        """Whether this call makes a kernel."""
+        path, makers = self._path(node.func), allowlist().makers
+        name = path.split(".")[-1]
+        makes = path in makers or (name in makers and name not in ("load", "Module", "Program"))
+        return makes or path in ("kforge.kernel.Module", "torch.utils.cpp_extension.load", "cuda.core.Program")
+
+    def _sources(self, node: ast.Call) -> None:
+        """A source is text or a file of the candidate's folder: the judge's compiler opens what is named."""
+        named = [k.value for k in node.keywords if k.arg == "source"] + list(node.args[:2])
+        for value in named:
+            text = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
+            if "\n" not in text and "__global__" not in text and ("/" in text or ".." in text):
+                self.add("file_access", node, f"takes its source from {text!r}, outside the candidate")
+
     def _keep_inline(self, node: ast.Call) -> None:
         for value in [*node.args, *(k.value for k in node.keywords)]:
             if isinstance(value, ast.Constant) and isinstance(value.value, str) and "__global__" in value.value:
@@ -232,6 +304,10 @@ class _Checker(ast.NodeVisitor):
         if not isinstance(node, ast.Name):
             return ".".join(["?", *reversed(parts)]) if parts else ""
         return ".".join([self.aliases.get(node.id, node.id), *reversed(parts)])
+
+
+def _words(names: set[str]) -> str:
+    return ", ".join(sorted(name.split(".")[-1] for name in names if name.count(".") > 1))
 
 
 @cache

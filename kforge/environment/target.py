@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 from pathlib import Path
 
 import kforge
@@ -31,20 +32,25 @@ def versions() -> dict[str, str]:
     return {"kforge": kforge.__version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
-def share_emulator(cache: Path) -> tuple[Path, ...]:
-    """Link the emulator's runtime and precompiled headers, built once by the judge, into a candidate's build cache.
+def share_emulator(folder: Path) -> tuple[Path, ...]:
+    """Link the emulator's runtime and precompiled headers, built once by the judge, into a candidate folder's cache.
 
     Compiling them takes seconds, and each candidate has a cache of its own. Returns the folders that the candidate's
     process must be able to read; it cannot write them.
     """
     from kforge.kernel.emulator.build import prelude_folder, runtime_library
     from kforge.kernel.emulator.mode import current_mode
+    from kforge.worker.sandbox import own_folder
 
     shared = (runtime_library().parent.resolve(), prelude_folder(current_mode().kind).resolve())
-    home = cache / "emulator"
-    home.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    home = own_folder(folder, "cache", "kforge", "emulator")
     for entry in shared:
         link = home / entry.name
-        if not link.is_symlink():
-            link.symlink_to(entry, target_is_directory=True)
+        if link.is_symlink() and link.readlink() == entry:
+            continue
+        if link.is_dir() and not link.is_symlink():  # a *build* put its own in place
+            shutil.rmtree(link)
+        link.unlink(missing_ok=True)
+        link.symlink_to(entry, target_is_directory=True)
     return shared

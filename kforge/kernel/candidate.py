@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 

@@ -105,7 +105,13 @@ class Timing:
 
     @property
     def believed(self) -> bool:
-        """Whether the judge's clock bears the candidate's figures out, on every wrapper."""
+        """Whether the judge's clock bears the candidate's figures out, on every wrapper.
+
+        Where the verdict rests on replays, which the judge times itself, only a lie counts: a call of microseconds is
+        lost in the loop around it.
+        """
+        if self.basis == "replay":
+            return not self.lying
         return all(bound.accepted for bound in self.bounds.values())
 
     @property

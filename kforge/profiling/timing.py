@@ -32,7 +32,8 @@ BATCH_S = 0.02  # the shortest stretch over which the two clocks are compared
 _MIN_ROUNDS, _MAX_ITERATIONS = 3, 500
 _MAX_LATENCY_S = 5e-4  # of a request and its answer; a child that claims more is not believed
 _REPLAY_ROUNDS = 6
-_SPIN_CYCLES, _SPINS = 200_000, 20  # about 0.1 ms each
+_WARM_UP_S = 0.04
+_SPIN_CYCLES, _SPINS = 30_000, 50  # about 0.02 ms each
 _REFUSALS = 8  # rounds in which the clocks disagreed before the candidate is not believed
 
 
@@ -132,6 +133,9 @@ class _Comparison:
                 self.sides.append(_Side(CANDIDATE, wrapper, self._candidate(wrapper), armed.once_s))
         self.mutated = mutated
         self.latency_s = min(_MAX_LATENCY_S, min(child.time(0).wall_s for _ in range(5)))
+        settled = time.perf_counter() + _WARM_UP_S
+        while time.perf_counter() < settled:  # the clocks of an idle GPU rise slowly
+            self._overhead()
         self.overheads = [self._overhead()]
         # What the child's loop cost before it held the candidate, against ours at about the same time: from here on
         # only ours is measured, and the host's speed changes both.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kforge.errors import BuildError, ChildFailed, EmulatorError, KforgeError
-from kforge.worker import sandbox
+from kforge.worker import poison, sandbox
 from kforge.worker.construct import copy_state, import_module
 from kforge.worker.observe import Observer, storage_number, threads
 from kforge.worker.protocol import Channel, TensorMeta, decode, encode
@@ -58,7 +58,8 @@ def serve(sock: socket.socket, log_fd: int) -> NoReturn:
 
 def _environment(start: dict[str, Any]) -> None:
     """Caches and temporary files into the candidate's folder; the zygote's settings undone; fresh seeds."""
-    os.environ.pop("OPENBLAS_NUM_THREADS", None)  # of programs it starts; numpy here keeps its one thread
+    for name in ("OPENBLAS_NUM_THREADS", "GLIBC_TUNABLES"):  # of programs it starts; this process keeps what it has
+        os.environ.pop(name, None)
     os.environ.update(start["env"])
     tempfile.tempdir = None  # found anew in TMPDIR
     os.chdir(start["folder"])
@@ -75,6 +76,7 @@ class Server:
         self.buffers: dict[int, Buffer] = {}
         self.model: Any = None
         self.precision = "highest"
+        self.poison = "absent: not on a GPU"
         self.overrides: dict[str, Any] = {}
         self.answers: list[Any] = []  # tensors of the last call that the judge may fetch
         self.timer: Timer | None = None
@@ -84,6 +86,7 @@ class Server:
         self.handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "attach": self.attach,
             "detach": self.detach,
+            "resources": self.resources,
             "load": self.load,
             "warm": self.warm,
             "call": self.call,
@@ -133,15 +136,17 @@ class Server:
         return {"kind": kind, "text": text[-_TEXT_LIMIT:], "error": detail}
 
     def warm_up(self) -> dict[str, Any]:
-        """Context and timer before any candidate code; on the CPU nothing."""
+        """Before any candidate code: the context on a GPU, on the CPU the pattern that fresh memory holds."""
         begin = time.perf_counter()
-        if self.device != "cpu":
+        if self.device == "cpu":
+            self.poison = poison.set_pattern(poison.PATTERNS[0])
+        else:
             import torch
 
             torch.cuda.set_device(self.device)
             torch.zeros(1, device=self.device)
             torch.cuda.synchronize()
-        return {"context_s": time.perf_counter() - begin, "pid": os.getpid()}
+        return {"context_s": time.perf_counter() - begin, "pid": os.getpid(), "poison": self.poison}
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -182,6 +187,12 @@ class Server:
             redirect_cuda(self.device, self.redirected),
         ):
             yield
+
+    def resources(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Build the declared kernels and read the compiler's figures; none of the candidate's Python runs."""
+        from kforge.kernel import static_report
+
+        return {"kernels": static_report(self.folder, request["arch"])}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Import the module, construct ModelNew, move it, copy the state by name."""
@@ -229,10 +240,15 @@ class Server:
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """One observed call; its outputs and state stay here until the judge fetches copies."""
+        from kforge.kernel import hooks
+
         (args, kwargs), leaves = self.tree(request)
         for number in request["refresh"]:
             self.buffers[number].refresh()
-        with self.around(), Observer(self.device, request["seed"]) as seen:
+        if request["pattern"] is not None:
+            poison.set_pattern(request["pattern"])
+        silent = nullcontext() if request["launch"] else hooks.build_only()
+        with self.around(), silent, Observer(self.device, request["seed"]) as seen:
             outputs = self.model(*args, **kwargs)
         return self.report(request, outputs, leaves, seen)
 

@@ -5,8 +5,10 @@ Every answer is checked for nonce and form; tensors are read once, from the judg
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +19,7 @@ from kforge.worker.keeper import Keeper
 from kforge.worker.limits import Limits
 from kforge.worker.protocol import Channel, TensorMeta, decode
 from kforge.worker.replies import Armed, Batch, CallReply, LoadReply
+from kforge.worker.sandbox import SCRATCH
 from kforge.worker.shelf import Shelf, sizes_of
 from kforge.worker.tensors import (
     Buffer,
@@ -38,8 +41,9 @@ if TYPE_CHECKING:
 
 _ENDING_S = 2.0  # from the closing of a process's descriptors to its end
 
-_SPIN_CYCLES = 200_000  # about 0.1 ms
-_CALIBRATIONS, _CALIBRATION_CALLS = 5, 16
+_SPIN_CYCLES = 30_000  # about 0.02 ms
+_CALIBRATIONS, _CALIBRATION_CALLS = 3, 100  # a batch's own cost must not weigh in its calls
+_WARM_UP_S = 0.06
 
 
 class Child:
@@ -95,7 +99,7 @@ class Child:
 
     def in_force(self) -> dict[str, str]:
         """Each part of the sandbox with "in force ..." or "absent: reason"; how tensors travel."""
-        parts = dict(self.hello["in_force"])
+        parts = {**self.hello["in_force"], "poison": str(self.hello["poison"])}
         if self._memory is None:
             return {**parts, "tensors": "sealed memfds"}
         ipc = "CUDA IPC" if self._memory.ipc else f"staged through the host: {self._memory.reason}"
@@ -121,7 +125,7 @@ class Child:
         kernel. timer: make the timer now, before candidate code, because `time` will be asked.
         ChildFailed as for every request; a state that does not fit is in the reply, not an error.
         """
-        candidate.write(self._folder)
+        self._clean(candidate)
         begin = time.perf_counter()
         if timer:
             self.overhead_ms = self._calibrate()
@@ -141,8 +145,31 @@ class Child:
         )
         for buffers in places.values():
             self._shelf.give(buffers)
-        names = {k: tuple(map(str, answer[k])) for k in ("missing", "unexpected", "mismatched", "redirected")}
+        with self._well_formed():
+            names = {k: tuple(map(str, answer[k])) for k in ("missing", "unexpected", "mismatched", "redirected")}
         return LoadReply(**names, seconds=time.perf_counter() - begin)
+
+    def _clean(self, candidate: Candidate) -> None:
+        """The candidate's files, its caches and its scratch folder: whatever else a *build* left is not its text."""
+        kept = {path.name for path in candidate.write(self._folder)} | {"cache", SCRATCH}
+        for entry in self._folder.iterdir():
+            if entry.name in kept:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+    def resources(self, candidate: Candidate, arch: str) -> list[dict[str, Any]]:
+        """In phase build: what the compiler says of each declared kernel (kernel/report.py lists the fields).
+
+        ChildFailed as for every request; `error` holds a BuildError with its log, or what is missing.
+        """
+        self._clean(candidate)
+        found = self._request("resources", arch=arch).get("kernels")
+        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+            raise ChildFailed("protocol", "a malformed list of kernels")
+        return found
 
     def _calibrate(self) -> float:
         """Milliseconds that a timed call costs beside itself in this process (flush, launch, waiting), by our clock.
@@ -155,7 +182,9 @@ class Child:
             answer = self._request("calibrate", iterations=iterations, cycles=_SPIN_CYCLES)
             return (time.perf_counter() - begin) * 1e3, sum(answer["ms"])
 
-        batch(3)
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < _WARM_UP_S:  # an idle GPU's clocks take tens of milliseconds to rise
+            batch(_CALIBRATION_CALLS)
         latency = min(batch(0)[0] for _ in range(5))
         found = []
         for _ in range(_CALIBRATIONS):
@@ -170,7 +199,8 @@ class Child:
         """
         packed = pack((call.args, call.kwargs))
         answer = self._request("warm", tree=packed.tree, tree_metas=[meta.as_json() for meta in packed.metas])
-        return float(answer["seconds"])
+        with self._well_formed():
+            return float(answer["seconds"])
 
     def call(
         self,
@@ -179,17 +209,23 @@ class Child:
         place: str = "any",
         seed: int | None = None,
         state: str = "buffers",
+        pattern: int | None = None,
+        launch: bool = True,
         timeout_s: float | None = None,
     ) -> CallReply:
         """Call ModelNew on copies of the inputs and bring everything it did back.
 
         place: "same" fills the previous call's buffers in place (same addresses; shapes must agree), "other" avoids
-        them, "any" does not care. seed: torch.manual_seed before the call. state: none | buffers | all.
+        them, "any" does not care. seed: torch.manual_seed before the call. state: none | buffers | all. pattern: the
+        byte that memory fresh from now on holds (on the CPU), None: as it was. launch: False for a call in which no
+        Kernel launches, which shows what is done without them.
         """
         packed = pack((call.args, call.kwargs))
         buffers = self._buffers_for(packed, place)
         self._previous = buffers
-        return self._observed("call", call, packed, buffers, timeout_s, seed=seed, state=state)
+        pattern = pattern if self._memory is None else None
+        fields = {"seed": seed, "state": state, "pattern": pattern, "launch": launch}
+        return self._observed("call", call, packed, buffers, timeout_s, **fields)
 
     def call_armed(self, call: Call, wrapper: str, timeout_s: float | None = None) -> CallReply:
         """One call through what `arm` made, its inputs refilled in place with values of the same shapes.
@@ -212,12 +248,8 @@ class Child:
         after = [view(private[meta.storage], meta) for meta in packed.metas]
         args, kwargs = decode(packed.tree, after.__getitem__)
         inputs = [buffers[meta.storage].id for meta in packed.metas]
-        try:
+        with self._well_formed():
             return self._reply(answer, inputs, type(call)(args, kwargs), wall)
-        except ChildFailed as failure:
-            if failure.kind != "protocol" or self.end is not None:
-                raise
-            raise self._ended(failure) from failure
 
     def arm(
         self,
@@ -246,8 +278,9 @@ class Child:
             replay=replay,
             **self._fill(self._armed, packed),
         )
-        problems = {str(name): str(text) for name, text in answer["problems"].items()}
-        return Armed(float(answer["seconds"]), float(answer["once_s"]), problems)
+        with self._well_formed():
+            problems = {str(name): str(text) for name, text in answer["problems"].items()}
+            return Armed(float(answer["seconds"]), float(answer["once_s"]), problems)
 
     def time(
         self, iterations: int, flush: bool = True, wrapper: str = "plain", timeout_s: float | None = None
@@ -291,50 +324,47 @@ class Child:
 
     def _reply(self, answer: dict[str, Any], inputs: Sequence[int], after: Call, wall: float) -> CallReply:
         """Check the child's descriptions, fetch the values they announce, put the reply together."""
-        try:
-            metas = [TensorMeta.parse(meta) for meta in answer["metas"]]
-            sizes = [nbytes_of(meta) for meta in metas]
-            if sum(sizes) > self.limits.output_bytes:
-                raise ChildFailed("protocol", f"outputs of {sum(sizes)} bytes; the limit is {self.limits.output_bytes}")
-            side = "cpu" if self._memory is None else "cuda"
-            sides = [side if meta.device != "cpu" else "cpu" for meta in metas]
-            buffers = self._shelf.take(list(zip(sizes, sides, strict=True)))
-            if buffers:
-                self._request("fetch", copies=[[i, b.id] for i, b in enumerate(buffers)])
-            for buffer in buffers:
-                buffer.refresh()
-            tensors = [received(buffer, meta) for buffer, meta in zip(buffers, metas, strict=True)]
-            if self._memory is not None:
-                _synchronise(self.device)
-            self._shelf.give(buffers)
-            used: list[int] = []
+        metas = [TensorMeta.parse(meta) for meta in answer["metas"]]
+        sizes = [nbytes_of(meta) for meta in metas]
+        if sum(sizes) > self.limits.output_bytes:
+            raise ChildFailed("protocol", f"outputs of {sum(sizes)} bytes; the limit is {self.limits.output_bytes}")
+        side = "cpu" if self._memory is None else "cuda"
+        sides = [side if meta.device != "cpu" else "cpu" for meta in metas]
+        buffers = self._shelf.take(list(zip(sizes, sides, strict=True)))
+        if buffers:
+            self._request("fetch", copies=[[i, b.id] for i, b in enumerate(buffers)])
+        for buffer in buffers:
+            buffer.refresh()
+        tensors = [received(buffer, meta) for buffer, meta in zip(buffers, metas, strict=True)]
+        if self._memory is not None:
+            _synchronise(self.device)
+        self._shelf.give(buffers)
+        used: list[int] = []
 
-            def take(index: int) -> Any:
-                used.append(index)
-                return tensors[index]
+        def take(index: int) -> Any:
+            used.append(index)
+            return tensors[index]
 
-            outputs = decode(answer["tree"], take)
-            count = len(used)
-            state = decode(answer["state"], take)
-            if used != list(range(len(tensors))) or not isinstance(state, dict):
-                raise ChildFailed("protocol", "leaves of the answer that do not add up")
-            home = {storage: number for number, storage in reversed(list(enumerate(inputs)))}
-            return CallReply(
-                outputs=outputs,
-                output_metas=tuple(metas[:count]),
-                aliases={i: home[meta.storage] for i, meta in enumerate(metas[:count]) if meta.storage in home},
-                inputs_after=after,
-                state_after=state,
-                launches={str(name): int(n) for name, n in answer["launches"].items()},
-                ops={str(name): int(n) for name, n in answer["ops"].items()},
-                threads=(int(answer["threads_before"]), int(answer["threads_after"])),
-                peak_bytes=None if answer["peak_bytes"] is None else int(answer["peak_bytes"]),
-                rng_advanced=bool(answer["rng_advanced"]),
-                seconds=float(answer["seconds"]),
-                wall_s=wall,
-            )
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise ChildFailed("protocol", f"a malformed answer: {error!r}") from error
+        outputs = decode(answer["tree"], take)
+        count = len(used)
+        state = decode(answer["state"], take)
+        if used != list(range(len(tensors))) or not isinstance(state, dict):
+            raise ChildFailed("protocol", "leaves of the answer that do not add up")
+        home = {storage: number for number, storage in reversed(list(enumerate(inputs)))}
+        return CallReply(
+            outputs=outputs,
+            output_metas=tuple(metas[:count]),
+            aliases={i: home[meta.storage] for i, meta in enumerate(metas[:count]) if meta.storage in home},
+            inputs_after=after,
+            state_after=state,
+            launches={str(name): int(n) for name, n in answer["launches"].items()},
+            ops={str(name): int(n) for name, n in answer["ops"].items()},
+            threads=(int(answer["threads_before"]), int(answer["threads_after"])),
+            peak_bytes=None if answer["peak_bytes"] is None else int(answer["peak_bytes"]),
+            rng_advanced=bool(answer["rng_advanced"]),
+            seconds=float(answer["seconds"]),
+            wall_s=wall,
+        )
 
     # -- asking and ending -----------------------------------------------------------------------------------------
 
@@ -364,10 +394,24 @@ class Child:
             return answer
         error = answer.get("error")
         details = {str(k): str(v) for k, v in error.items()} if isinstance(error, dict) else {}
+        details = details and {"message": "", "hint": "", **details}
         kind, log = ("crashed" if answer.get("kind") == "crashed" else "raised"), self.log()
         if kind == "crashed":  # its CUDA context is gone: nothing more can be asked of it
             self.close()
         raise ChildFailed(kind, str(answer.get("text", "")), log, details)
+
+    @contextmanager
+    def _well_formed(self) -> Iterator[None]:
+        """Reading an answer: what it lacks or says in a wrong form is a protocol failure, and ends the child."""
+        try:
+            try:
+                yield
+            except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                raise ChildFailed("protocol", f"a malformed answer: {error!r}") from error
+        except ChildFailed as failure:
+            if failure.kind != "protocol" or self.end is not None:
+                raise
+            raise self._ended(failure) from failure
 
     @property
     def end(self) -> dict[str, Any] | None:

@@ -8,8 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+
+def _memory() -> int:
+    """16 GiB, or three quarters of what the machine has: a hog must meet its limit before the machine meets its own."""
+    return min(16 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4)
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class Limits:
 
     call_s: float = 30.0
     life_s: float = 600.0
-    memory_bytes: int = 16 << 30
+    memory_bytes: int = field(default_factory=_memory)
     processes: int = 64
     reply_bytes: int = 4 << 20
     output_bytes: int = 8 << 30

@@ -6,6 +6,7 @@ assumes that the candidate wrote it.
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import select
@@ -22,10 +23,21 @@ MAX_DIMS = 64
 
 
 def readable(sock: socket.socket, timeout_s: float | None) -> bool:
-    """Whether there is something to read (an end of file too) within so many seconds; poll, for descriptors over 1,023."""
+    """Whether something can be read, an end of file too, within so many seconds. poll: descriptors may exceed 1,023."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(None if timeout_s is None else timeout_s * 1e3))
+
+
+def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """What lies there, and the descriptors with it; BlockingIOError for nothing. socket.recv_fds drops its flags."""
+    flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+    data, ancillary, _, _ = sock.recvmsg(1 << 16, socket.CMSG_LEN(_MAX_FDS * 4), flags)
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    return data, list(fds)
 
 
 class Channel:
@@ -69,7 +81,7 @@ class Channel:
         if not readable(self.sock, None if deadline is None else max(0.0, deadline - time.monotonic())):
             raise ChildFailed("timed_out", "no answer within the time limit")
         try:
-            data, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, _MAX_FDS, socket.MSG_DONTWAIT)
+            data, fds = _receive(self.sock)
         except (BlockingIOError, TimeoutError):  # another thread was quicker: the deadline is looked at again
             return
         except ConnectionResetError:

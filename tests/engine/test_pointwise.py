@@ -87,6 +87,18 @@ def test_parts_of_a_transposed_input_keep_its_order(body: str, tmp_path: Path) -
     compare(task, proposals(task)[0], tmp_path, [Call((torch.randn(32, 6).t(),)), Call((torch.randn(6, 32),))])
 
 
+@pytest.mark.parametrize("name", ("const", "float4", "tanh", "2d"))
+def test_file_names_that_mean_something_in_cuda(name: str, tmp_path: Path) -> None:
+    """A task called like a keyword, a type or a function of CUDA's still gives kernels that compile."""
+    path = tmp_path / f"{name}.py"
+    path.write_text(
+        "import torch\n\n\ndef reference(x):\n    return torch.tanh(x)\n\n\n"
+        "def get_inputs():\n    return [torch.randn(4, 8)]\n"
+    )
+    task = load_task(path)
+    compare(task, proposals(task)[0], tmp_path, [task.make_call()])
+
+
 @pytest.mark.parametrize("shape", ((0, 8), (4, 0), (0, 0)))
 def test_empty(shape: tuple[int, int], tmp_path: Path) -> None:
     """Empty tensors give torch's shapes; the sum of nothing is 0, its mean NaN, its maximum an error."""

@@ -27,7 +27,7 @@ class Model(torch.nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(4096, 4096)]
+    return [torch.randn(8192, 4096)]
 """
 
 GELU_CU = """
@@ -111,7 +111,7 @@ def test_right_candidates_are_verified(judge: Callable[..., Report], task: str) 
 
 
 def test_a_pointwise_kernel_gets_a_verdict_with_times(judge: Callable[..., Report], pointwise: Path) -> None:
-    """64 MiB in and out: times of eager, compile and candidate, an interval, a floor below them, raw samples."""
+    """128 MiB in and out: times of eager, compile and candidate, an interval, a floor below them, raw samples."""
     report = judge(pointwise, gelu(("32}", "256}")), "standard")
     assert report.status is Status.VERIFIED, report.failure
     assert report.speedup is not None and report.verdict is not Verdict.UNTIMED

@@ -1,66 +1,48 @@
-"""Every cheating candidate gets the outcome that its first lines state, and every honest one passes.
-
-A fixture is a module; its head names the task (tests/environment/tasks), the plan, the expected status, the detector
-that must fire (if any), and a change to the task's CUDA source (`old -> new`).
-"""
+"""Every cheating candidate gets the outcome that its first lines state, and every honest one passes."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "environment"))
-
-from conftest_environment import judge, prepared, zygote  # noqa: E402, F401 - the fixtures of tests/environment
-from hand_written import SOURCES  # noqa: E402
-
-from kforge.environment.report import Report  # noqa: E402
-from kforge.kernel.candidate import Candidate  # noqa: E402
-
-CHEATS = sorted((HERE / "candidates").glob("*.py"))
-HONEST = sorted((HERE / "honest").glob("*.py"))
+from tests.redteam.support import CHEATS, HERE, HONEST, Bench, read
 
 
-def read(path: Path) -> tuple[Candidate, dict[str, str]]:
-    """A fixture and its head."""
-    text = path.read_text()
-    head = dict(line[2:].split(":", 1) for line in text.splitlines() if line.startswith("# ") and ":" in line)
-    head = {key: value.strip() for key, value in head.items()}
-    task = head["task"]
-    cuda = SOURCES[task][1]
-    if "cuda" in head:
-        old, _, new = head["cuda"].partition("->")
-        assert old.rstrip() in cuda
-        cuda = cuda.replace(old.strip() if old.strip() in cuda else old, new.strip())
-    return Candidate(f"{task}_kforge.py", {f"{task}_kforge.py": text, f"{task}_kforge.cu": cuda}), head
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with Bench() as made:
+        yield made
 
 
 @pytest.mark.parametrize("path", [*CHEATS, *HONEST], ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_the_fixture_gets_its_outcome(judge: Callable[..., Report], path: Path) -> None:  # noqa: F811
+def test_the_fixture_gets_its_outcome(bench: Bench, path: Path) -> None:
     """Status as stated, the detector fired by name, words for whoever must act on it; no detector on honest ones."""
-    candidate, head = read(path)
-    report = judge(head["task"], candidate, head["plan"])
-    assert report.status.value == head["status"], f"{report.status.value}: {report.failure}"
-    fired = {d.name for d in report.detectors if d.fired}
-    if head["fires"]:
-        assert head["fires"] in fired, (report.failure, fired)
-    if head["status"] == "verified":
-        assert not fired
-    else:
-        assert report.failure
+    fixture = read(path)
+    assert fixture.complaint(bench.judge(fixture)) == ""
 
 
-def test_a_hard_coded_shape_is_reported(judge: Callable[..., Report]) -> None:  # noqa: F811
-    """Right for its one shape, and said to be written for it."""
-    candidate, _ = read(HERE / "candidates" / "hard_coded_shape.py")
-    assert any("hard_coded_shape" in warning for warning in judge("softmax", candidate).warnings)
+def test_every_row_without_a_gpu_has_a_fixture() -> None:
+    """Each row of the list of tricks that can be played on the emulator is named by at least one fixture."""
+    told = " ".join(read(path).about for path in CHEATS)
+    on_a_gpu = {1, 22, 25, 26}  # tests/gpu/test_redteam_gpu.py
+    assert [row for row in range(1, 34) if row not in on_a_gpu and f"Row {row}" not in told] == []
 
 
-def test_vendor_calls_of_an_honest_candidate_are_listed(judge: Callable[..., Report]) -> None:  # noqa: F811
+def test_a_hard_coded_shape_is_reported(bench: Bench) -> None:
+    """Row 16: right for its one shape, and said to be written for it."""
+    report = bench.judge(read(HERE / "candidates" / "hard_coded_shape.py"))
+    assert any("hard_coded_shape" in warning for warning in report.warnings)
+
+
+def test_a_degenerate_task_is_said_and_never_a_win(bench: Bench) -> None:
+    """Row 11: a constant reference is marked, whatever the candidate does."""
+    report = bench.judge(read(HERE / "candidates" / "degenerate_task.py"))
+    assert report.degenerate and report.verdict.value == "untimed"
+
+
+def test_vendor_calls_of_an_honest_candidate_are_listed(bench: Bench) -> None:
     """The library product is named in the report, from the source and from what ran."""
-    candidate, _ = read(HERE / "honest" / "vendor_call.py")
-    assert {"matmul", "aten.mm.default"} <= set(judge("softmax", candidate).vendor_calls)
+    report = bench.judge(read(HERE / "honest" / "vendor_call.py"))
+    assert {"matmul", "aten.mm.default"} <= set(report.vendor_calls)

@@ -12,9 +12,11 @@ from kforge.engine.kernelcode import KernelCode
 
 @dataclass(frozen=True)
 class Target:
-    """What the kernels will run on: multiprocessors that are there at least."""
+    """What the kernels will run on and meet: multiprocessors that are there at least; the longest dimension of any
+    input variant, an upper bound on the rows to prepare for (0: only those of the first)."""
 
     multiprocessors: int = 132
+    longest: int = 0
 
 
 Family = Callable[[Program, Types, str, Target], Iterator[KernelCode]]

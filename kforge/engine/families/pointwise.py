@@ -59,6 +59,7 @@ def pointwise(program: Program, types: Types, name: str, target: Target) -> Iter
         return
     sizes = Sizes()
     sizes.add("n", total(program.cols))
+    name = f"{name}_kernel"  # the bare name may be a function or type of CUDA's: tanh, float4
     name_loops(sizes, program)
     several = len(program.cols) > 1
     code = PointwiseCode(program, types, sizes, plan(program, keep=True), Style("", "", False, "", False))

@@ -16,7 +16,7 @@ from math import prod
 from kforge.engine.access import reads_across
 from kforge.engine.cgen import BYTES, Types
 from kforge.engine.families import Target, register
-from kforge.engine.ir import Program
+from kforge.engine.ir import Expr, Program
 from kforge.engine.kernelcode import KernelCode, parameters, render, row_sizes, template_types
 from kforge.engine.merging import Merged, find_pairs
 from kforge.engine.paircode import ChunkCode, OnlineCode
@@ -54,6 +54,7 @@ class HeldCode(ChunkCode):
     states: dict[int, str] = field(default_factory=dict)
     shifts: dict[int, str] = field(default_factory=dict)
     factors: dict[int, str] = field(default_factory=dict)
+    scales: dict[int, tuple[Expr, str]] = field(default_factory=dict)
     count = "cols"
 
     def exchange(self, operation: str, mine: str, neutral: str, ctype: str) -> str:
@@ -83,7 +84,7 @@ def row(program: Program, types: Types, name: str, target: Target) -> Iterator[K
         yield _warp(program, types, name)
     if cols <= _register_columns(program):
         yield _block(program, types, name)
-    elif share is None or rows >= target.multiprocessors * 2:
+    if max(cols, target.longest) > _register_columns(program) and (share is None or rows >= target.multiprocessors * 2):
         yield _split(program, types, name, target)
     yield covers_all
 

@@ -17,9 +17,8 @@ def stride(source: Cuda) -> Iterator[Change]:
         if operator != "+" or left.type != "binary_expression":
             continue
         major, product, width = sides(left)
-        if product == "*" and (definition.is_integer(node) or definition.types.get(text(left), "").endswith("*")):
-            if text(major) != text(right):
-                yield change(node, f"({text(right)}) * {text(width)} + ({text(major)})", "row and column exchanged")
+        if product == "*" and definition.is_integer(node) and text(major) != text(right):
+            yield change(node, f"({text(right)}) * {text(width)} + ({text(major)})", "row and column exchanged")
 
 
 @cuda("extent", "another extent of the kernel is used: cols for rows")

@@ -7,28 +7,31 @@ import re
 from collections.abc import Iterator
 
 from kforge.environment.mutation.operators import module
-from kforge.environment.mutation.source import Change, Edit
+from kforge.environment.mutation.source import Change, Edit, Module, apply, kernel_name
+
+EXTENT = re.compile(r"\.(size|numel|stride)\(|\.shape|^(rows|cols|n)$")
 
 
-@module("grid", "the grid is rounded down, or lacks its last block")
-def grid(source: str) -> Iterator[Change]:
-    for node in _keywords(source, "grid"):
+@module("grid", "a dimension of the grid is rounded down, or lacks its last block")
+def grid(text: Module) -> Iterator[Change]:
+    for node in _keywords(text, "grid"):
         written = str(node.value)
-        rounded = re.sub(r"ceil_div\((.*), ([^,()]+)\)", r"max(1, (\1) // (\2))", written)
-        if rounded != written:
-            yield _change(source, node, rounded, "rounded down")
-        first = re.sub(r"^\(?(ceil_div\(.*?, [^,()]+\)|[^,()]+)", lambda m: _less(m.group()), written)
-        yield _change(source, node, first, "without its last block")
-
-
-def _less(first: str) -> str:
-    bracket = "(" if first.startswith("(") else ""
-    return f"{bracket}max(1, {first.removeprefix('(')} - 1)"
+        tree = ast.parse(written, mode="eval").body  # the launch language is a part of Python's
+        for extent in tree.elts if isinstance(tree, ast.Tuple) else [tree]:
+            if not isinstance(extent, ast.Constant):
+                fewer = f"max(1, {_segment(written, extent)} - 1)"
+                yield _change(text.source, node, _with(written, extent, fewer), "without its last block")
+        for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id == "ceil_div":
+                whole, part = (_segment(written, a) for a in call.args)
+                down = f"max(1, ({whole}) // ({part}))"
+                yield _change(text.source, node, _with(written, call, down), "rounded down")
 
 
 @module("require", "a condition on alignment or divisibility is gone")
-def require(source: str) -> Iterator[Change]:
-    for call in _kernels(source):
+def require(text: Module) -> Iterator[Change]:
+    source = text.source
+    for call in _kernels(text):
         for keyword in call.keywords:
             if keyword.arg != "require" or not isinstance(keyword.value, ast.Dict):
                 continue
@@ -38,49 +41,56 @@ def require(source: str) -> Iterator[Change]:
                 terms = str(value.value).split(" and ")
                 for i, term in enumerate(terms):
                     rest = " and ".join(terms[:i] + terms[i + 1 :]) or "True"
-                    yield _change(source, value, rest, f"{key.value} without {term}")
+                    yield _change(source, value, rest, f"{key.value!s} without {term}")
 
 
 @module("contiguous", "a strided input is not made contiguous")
-def contiguous(source: str) -> Iterator[Change]:
+def contiguous(text: Module) -> Iterator[Change]:
+    source = text.source
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "contiguous":
-            kept = ast.get_source_segment(source, node.func.value) or ""
+            kept = _segment(source, node.func.value)
             yield Change((Edit(*_span(source, node), kept),), "without contiguous()")
 
 
 @module("arguments", "two integer arguments of a launch are exchanged")
-def exchanged(source: str) -> Iterator[Change]:
-    names = {t.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Assign) for t in n.targets if _made(n, t)}
-    for node in ast.walk(ast.parse(source)):
+def exchanged(text: Module) -> Iterator[Change]:
+    source = text.source
+    tree = ast.parse(source)
+    kernels = {ast.unparse(call) for call in _kernels(text)}
+    made = [n for n in ast.walk(tree) if isinstance(n, ast.Assign) and ast.unparse(n.value) in kernels]
+    names = {target.id for n in made for target in n.targets if isinstance(target, ast.Name)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
             for first, second in zip(node.args, node.args[1:], strict=False):
-                texts = [ast.get_source_segment(source, a) or "" for a in (first, second)]
-                if all(re.search(r"\.size\(|\.numel\(|shape|^(rows|cols|n)$", t) for t in texts) and len(set(texts)) > 1:
-                    edits = (Edit(*_span(source, first), texts[1]), Edit(*_span(source, second), texts[0]))
-                    yield Change(edits, f"{texts[0]} and {texts[1]} exchanged")
+                one, two = (_segment(source, a) for a in (first, second))
+                if EXTENT.search(one) and EXTENT.search(two) and one != two:
+                    start, end = _span(source, first)[0], _span(source, second)[1]
+                    yield Change((Edit(start, end, f"{two}, {one}"),), f"{one} and {two} exchanged")
 
 
-def _made(node: ast.Assign, target: ast.expr) -> bool:
-    return isinstance(target, ast.Name) and any(node.value is call for call in _calls(node)) and isinstance(
-        node.value, ast.Call
-    )
+def _kernels(text: Module) -> Iterator[ast.Call]:
+    """Calls that make a Kernel which counts as launched."""
+    for node in ast.walk(ast.parse(text.source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Kernel" and node.args:
+            name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
+            if text.launched is None or kernel_name(str(name)) in text.launched:
+                yield node
 
 
-def _calls(node: ast.AST) -> list[ast.Call]:
-    found = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-    return [n for n in found if isinstance(n.func, ast.Name) and n.func.id == "Kernel"]
-
-
-def _kernels(source: str) -> list[ast.Call]:
-    return _calls(ast.parse(source))
-
-
-def _keywords(source: str, name: str) -> Iterator[ast.Constant]:
-    for call in _kernels(source):
+def _keywords(text: Module, name: str) -> Iterator[ast.Constant]:
+    for call in _kernels(text):
         for keyword in call.keywords:
             if keyword.arg == name and isinstance(keyword.value, ast.Constant):
                 yield keyword.value
+
+
+def _segment(source: str, node: ast.expr) -> str:
+    return ast.get_source_segment(source, node) or ""
+
+
+def _with(source: str, node: ast.expr, text: str) -> str:
+    return apply(source, [Edit(*_span(source, node), text)])
 
 
 def _change(source: str, node: ast.expr, value: str, note: str) -> Change:

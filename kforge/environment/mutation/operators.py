@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from kforge.environment.mutation.source import Change, Cuda
+from kforge.environment.mutation.source import Change, Cuda, Module
 
 FILES = ("control", "values", "indexing", "modules")
 
@@ -35,7 +35,7 @@ def cuda(name: str, description: str, equivalent: str = "") -> Callable[..., Cal
     return _register(name, description, "cuda", equivalent)
 
 
-def module(name: str, description: str) -> Callable[..., Callable[[str], Iterator[Change]]]:
+def module(name: str, description: str) -> Callable[..., Callable[[Module], Iterator[Change]]]:
     """Registers an operator on the Python module."""
     return _register(name, description, "module", "")
 

@@ -34,6 +34,19 @@ class Change:
     note: str
 
 
+@dataclass(frozen=True)
+class Module:
+    """The Python text of a candidate. launched: kernels that count as used; None for all of them."""
+
+    source: str
+    launched: Collection[str] | None = None
+
+
+def kernel_name(expression: str) -> str:
+    """The function that a name expression means: "ns::softmax<T, VEC>" -> softmax."""
+    return expression.split("<")[0].split("::")[-1].strip()
+
+
 def change(node: Node, text: str, note: str, *more: Edit) -> Change:
     """`node` becomes `text`."""
     return Change((Edit(node.start_byte, node.end_byte, text), *more), note)
@@ -74,7 +87,7 @@ def inside(node: Node, *types: str) -> Node | None:
 
 def callee(node: Node) -> str:
     """The last name of a call's function: `Op::join<V>(a, b)` -> join."""
-    return text(node.child_by_field_name("function")).split("<")[0].split("::")[-1].strip()
+    return kernel_name(text(node.child_by_field_name("function")))
 
 
 def arguments(node: Node) -> list[Node]:

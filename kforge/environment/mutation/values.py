@@ -52,13 +52,16 @@ def overwrite(source: Cuda) -> Iterator[Change]:
 def identity(source: Cuda) -> Iterator[Change]:
     for definition, node in source.nodes("unary_expression", "number_literal", "identifier"):
         word = text(node)
-        if node.type == "unary_expression" and word.replace(" ", "") in ("-INFINITY", "-FLT_MAX"):
+        negative = node.type == "unary_expression" and word.replace(" ", "") in ("-INFINITY", "-FLT_MAX")
+        positive = node.type == "identifier" and word == "INFINITY" and text(node.parent)[:1] != "-"
+        if negative or positive:
             yield change(node, "0.f", f"{word} becomes 0")
-        elif node.type == "identifier" and word == "INFINITY" and text(node.parent)[:1] != "-":
-            yield change(node, "0.f", f"{word} becomes 0")
-        elif node.type == "number_literal" and FLOAT.fullmatch(word) and _initial(definition, node):
-            if float(word.rstrip("fF")) == 0.0:
-                yield change(node, "1.f", f"{word} becomes 1")
+        elif node.type == "number_literal" and _is_zero(word) and _initial(definition, node):
+            yield change(node, "1.f", f"{word} becomes 1")
+
+
+def _is_zero(word: str) -> bool:
+    return FLOAT.fullmatch(word) is not None and float(word.rstrip("fF")) == 0.0
 
 
 def _initial(definition: Definition, node: Node) -> bool:

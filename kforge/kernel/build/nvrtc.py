@@ -43,6 +43,8 @@ def options(request: BuildRequest) -> list[str]:
         "--diag-suppress=47",  # libcu++ defines INFINITY and NAN again
         "-DKFORGE_NVRTC=1",
         f"--pre-include={PRELUDE}",
+        # NVRTC 13 keeps cubins of its own on disk: what comes from there has no ptxas report in its log.
+        *(["--no-cache"] if _require().version >= (13, 0) else []),
     ]
 
 

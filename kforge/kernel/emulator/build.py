@@ -44,8 +44,13 @@ KIND_FLAGS = {
         *("-O1", "-g1", "-fno-omit-frame-pointer"),
         *("-fsanitize=address,alignment", "-fsanitize-recover=address,alignment"),
     ),
-    # Without tree-sra a float4 stays one access.
+    # Without tree-sra a float4 stays one access. g++ does not instrument a struct that a call returns into memory or
+    # takes from there, so everything is inlined.
     Kind.TRACED: (
+        *("-finline-functions", "-finline-small-functions", "--param=early-inlining-insns=5000"),
+        *("--param=max-inline-insns-single=5000", "--param=max-inline-insns-auto=5000"),
+        *("--param=inline-unit-growth=5000", "--param=large-function-growth=5000"),
+        *("--param=large-stack-frame-growth=5000", "--param=inline-min-speedup=0"),
         *("-O1", "-g1", "-fno-tree-sra", "-fsanitize=thread"),
         *("--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1"),
     ),
@@ -104,21 +109,31 @@ def _compile(arguments: Sequence[str], folder: Path, tool: str | None = None) ->
     )
 
 
-def runtime_library() -> Path:
-    """The scheduler, compiled once: a shared library that all kernels are linked to at load time."""
+def _shared_library(name: str, folder: Path, what: str) -> Path:
+    """The C++ files of a folder as one library, compiled once."""
     # Kernels reach the runtime's few thread-local bytes by a fixed offset, so these must lie in the static block.
     flags = [*(f for f in COMMON_FLAGS if f != "-w"), "-ftls-model=initial-exec"]
 
-    def make(folder: Path) -> None:
-        # One translation unit: the standard headers are parsed once (1.1 s instead of 1.8).
-        lines = [f'#include "{p}"\n' for p in sorted(RUNTIME.glob("*.cpp"))]
-        (folder / "runtime.cpp").write_text("".join(lines))
-        product = ["-O2", "-shared", "-pthread", "runtime.cpp", "-o", "libkforge_emulator.so"]
-        out = _compile([*flags, *_include_flags(), *product], folder)
+    def make(target: Path) -> None:
+        # One translation unit: the standard headers are parsed once.
+        lines = [f'#include "{p}"\n' for p in sorted(folder.glob("*.cpp"))]
+        (target / f"{name}.cpp").write_text("".join(lines))
+        product = ["-O2", "-shared", "-pthread", f"{name}.cpp", "-o", f"lib{name}.so"]
+        out = _compile([*flags, *_include_flags(), *product], target)
         if out.returncode:
-            raise BuildError("the emulator's runtime does not compile", "please report this", out.stderr)
+            raise BuildError(f"{what} does not compile", "please report this", out.stderr)
 
-    return cached("emulator", "runtime-" + _key(flags=flags), "the emulator's runtime", make) / "libkforge_emulator.so"
+    return cached("emulator", f"{name}-" + _key(flags=flags), what, make) / f"lib{name}.so"
+
+
+def runtime_library() -> Path:
+    """The scheduler: a shared library that all kernels are linked to at load time."""
+    return _shared_library("kforge_emulator", RUNTIME, "the emulator's runtime")
+
+
+def tracer_library() -> Path:
+    """The race detector of mode traced, loaded after the runtime."""
+    return _shared_library("kforge_tracer", RUNTIME / "trace", "the emulator's race detector")
 
 
 def prelude_folder(kind: Kind) -> Path:
@@ -145,6 +160,7 @@ class Library:
     runtime: Path
     translation: Translation
     kind: Kind
+    tracer: Path | None = None
 
 
 def build_library(
@@ -185,10 +201,11 @@ def build_library(
             write_symbols(folder / "kernel.so", _compile)
 
     what = f"{', '.join(kernels)} of {filename} for the emulator ({kind.value})"
-    with ThreadPoolExecutor(1) as pool:  # on a cold machine the runtime compiles beside the prelude
+    with ThreadPoolExecutor(2) as pool:  # on a cold machine the runtime compiles beside the prelude
         runtime = pool.submit(runtime_library)
+        tracer = pool.submit(tracer_library) if kind is Kind.TRACED else None
         entry = cached("emulator", key, what, make)
-        return Library(entry / "kernel.so", runtime.result(), translation, kind)
+        return Library(entry / "kernel.so", runtime.result(), translation, kind, tracer.result() if tracer else None)
 
 
 def _raise_build_error(log: str) -> None:

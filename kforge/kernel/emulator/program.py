@@ -93,6 +93,8 @@ class Program:
         self.mode = mode
         self.findings: tuple[Finding, ...] = ()
         runtime = _runtime(library.runtime)
+        if library.tracer:
+            _runtime(library.tracer)
         self._collector = _collector(library.runtime) if mode.kind is Kind.CHECKED else None
         self._launch = runtime.kforge_emulator_launch
         self._atomic_operations = runtime.kforge_emulator_atomic_operations

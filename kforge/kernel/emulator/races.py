@@ -94,7 +94,7 @@ def _place(text: str, symbols: Symbols) -> tuple[str, int]:
 
 def parse(rows: Sequence[Sequence[str]], symbols: Symbols) -> list[Finding]:
     """Records of runtime/tracer.cpp as findings without kernel and order."""
-    found = {}
+    found: dict[tuple[object, ...], Finding] = {}
     for row in rows:
         if row[0] not in ("race", "same_value", "out_of_bounds"):
             continue

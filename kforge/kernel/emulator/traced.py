@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kforge.errors import BuildError, EmulatorError
 from kforge.kernel.emulator import build
@@ -115,11 +116,11 @@ def _collect(folder: Path, launches: Sequence[Launch], died: str, stderr: str) -
     )
 
 
-def _last_words(records: Path, start: dict[str, object], launches: Sequence[Launch], died: str) -> list[Finding]:
+def _last_words(records: Path, start: dict[str, Any], launches: Sequence[Launch], died: str) -> list[Finding]:
     """What the launch that killed the child had recorded before."""
-    number, order = start["start"]  # type: ignore[misc]
-    text = records.read_bytes()[start["position"] :].decode(errors="replace") if records.exists() else ""  # type: ignore[misc]
-    symbols = Symbols.read(Path(str(start["library"])))
+    number, order = start["start"]
+    text = records.read_bytes()[start["position"] :].decode(errors="replace") if records.exists() else ""
+    symbols = Symbols.read(Path(start["library"]))
     found = parse([record.split("\x1f") for record in text.split("\x1e")[:-1]], symbols)
     kernel = launches[number].kernel
     return [replace(f, kernel=kernel, order=order) for f in [*found, Finding("crashed", "", message=died)]]

@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tracer.h"
+#include "scheduler.h"
+#include "tracing.h"
 
 namespace kforge_emulator {
 
@@ -15,7 +16,7 @@ void Scheduler::finish(Thread* thread) {
   Warp& warp = *thread->warp;
   warp.live &= ~(1u << thread->lane);
   thread->site = Site{};
-  if (tracer) tracer->thread_exits(*thread);
+  if (tracing) tracing->thread_exits(*thread);
   leave_barrier(block.barrier);
   leave_barrier(block.cluster->barrier);
   if (block.grid_barrier) leave_barrier(*block.grid_barrier);
@@ -48,7 +49,7 @@ void Scheduler::complete_barrier(Barrier& barrier) {
   if (request_->strict && barrier.exited && barrier.site.what)
     fail(FAILED, describe(barrier.site) + ": barrier reached by " + std::to_string(barrier.arrived) + " threads, " +
                      std::to_string(barrier.exited) + " exited before it");
-  if (tracer) tracer->completes(barrier);
+  if (tracing) tracing->completes(barrier);
   barrier.result = barrier.votes;
   barrier.votes = barrier.arrived = 0;
   ++barrier.generation;
@@ -62,7 +63,7 @@ void Scheduler::complete_barrier(Barrier& barrier) {
 }
 
 static void arrive_at(Barrier& barrier, unsigned vote, Site site, bool stays) {
-  if (tracer) tracer->arrives(barrier, stays);
+  if (tracing) tracing->arrives(barrier, stays);
   barrier.votes += vote;
   if (barrier.arrived++ == 0) barrier.site = site;
   if (barrier.arrived == barrier.expected) {
@@ -94,7 +95,7 @@ void arrive(Barrier& barrier, unsigned vote, Site site) {
 }
 
 void wait(Barrier& barrier, unsigned generation, Site site) {
-  if (tracer) tracer->waits(barrier, barrier.generation != generation);
+  if (tracing) tracing->waits(barrier, barrier.generation != generation);
   stay_until(barrier, generation, site);
 }
 
@@ -128,12 +129,12 @@ bool Scheduler::complete_collective(Warp& warp, unsigned mask, Thread* last) {
                        " with mask " + hexadecimal(warp.masks[lane]) + " at " + describe(t.site));
     if (&t != last) scratch_.push_back(&t);
   }
-  if (tracer) {
-    tracer->collective(warp, members);
-    ++tracer->muted;
+  if (tracing) {
+    tracing->collective(warp, members);
+    ++tracing->muted;
   }
   if (combine) combine(warp.slots, members);
-  if (tracer) --tracer->muted;
+  if (tracing) --tracing->muted;
   warp.waiting &= ~members;
   if (last) last->site.what = nullptr;
   release(scratch_.data(), unsigned(scratch_.size()));
@@ -169,6 +170,18 @@ void yield(Site site) {
 void spin(Site site) {
   current->site = site;
   scheduler->sleep(current, true);
+}
+
+void copy_issue(const Copy& copy) {
+  if (tracing) tracing->copy_starts(copy);
+  current->copies.copies.push_back(copy);
+}
+
+void copy_complete(unsigned keep) {
+  CopyQueue& queue = current->copies;
+  for (size_t i = 0; tracing && i < queue.copies.size(); ++i)
+    if (queue.arrives(queue.copies[i], keep)) tracing->copy_arrives(queue.copies[i]);
+  queue.complete(keep);
 }
 
 }  // namespace kforge_emulator

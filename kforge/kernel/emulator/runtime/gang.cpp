@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tracer.h"
+#include "scheduler.h"
+#include "tracing.h"
 
 namespace kforge_emulator {
 
@@ -100,7 +101,7 @@ bool Scheduler::start_gang() {
   if (idle_.empty()) {
     gangs_.push_back(std::make_unique<Gang>());
     set_up(*gangs_.back());
-    if (tracer) tracer->memory_moved();
+    if (tracing) tracing->memory_moved();
     idle_.push_back(gangs_.back().get());
   }
   Gang& gang = *idle_.back();
@@ -147,7 +148,7 @@ void Scheduler::reset_block(Block& block, uint64_t number) {
     if (t.copies.group || !t.copies.copies.empty()) t.copies = CopyQueue{};
   }
   poison(block);
-  if (tracer) tracer->block_starts(block);
+  if (tracing) tracing->block_starts(block);
 }
 
 // Shared memory starts as NaN, so that a value read before it is written is seen.

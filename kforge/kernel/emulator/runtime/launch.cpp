@@ -7,7 +7,8 @@
 
 #include <dlfcn.h>
 
-#include "tracer.h"
+#include "scheduler.h"
+#include "tracing.h"
 
 namespace kforge_emulator {
 namespace {
@@ -29,24 +30,27 @@ void give_scheduler(std::unique_ptr<Scheduler> s) {
   pool.push_back(std::move(s));
 }
 
+Tracing* registered_tracer = nullptr;
+
 void work(const LaunchRequest& request, Outcome& outcome, GangSource source) {
   auto s = take_scheduler();
   static std::mutex one_at_a_time;
   std::unique_lock<std::mutex> lock(one_at_a_time, std::defer_lock);
   if (request.traced) {
-    static Tracer the_tracer;
     lock.lock();
-    tracer = &the_tracer;
-    tracer->begin(request, *s, request.traced, request.traced_count, request.traced_descriptor);
+    tracing = registered_tracer;
+    tracing->begin(request, *s);
   }
   s->prepare(request, outcome, source);
   s->run();
-  if (request.traced) tracer->end();
-  tracer = nullptr;
+  if (request.traced) tracing->end();
+  tracing = nullptr;
   give_scheduler(std::move(s));
 }
 
 }  // namespace
+
+void register_tracer(Tracing* tracer) { registered_tracer = tracer; }
 }  // namespace kforge_emulator
 
 // 0, or a Failure with its text in `message`.

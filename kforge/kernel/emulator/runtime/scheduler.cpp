@@ -1,6 +1,8 @@
 // The scheduler: which thread runs next, when a further block is started, when nothing can go on.
 #include "scheduler.h"
 
+#include "tracing.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +12,7 @@ namespace kforge_emulator {
 __thread Thread* current = nullptr;
 unsigned long long atomic_operations = 0;
 thread_local Scheduler* scheduler = nullptr;
+thread_local Tracing* tracing = nullptr;
 
 // Runs gangs to their end until none is left. False: failed.
 bool Scheduler::run() {

@@ -75,7 +75,7 @@ struct Gang {
 // What may be alive at once: CUDA threads, and bytes of shared memory (a GPU has such a limit too).
 constexpr size_t kWindowThreads = 1 << 16, kWindowBytes = 256u << 20;
 
-class Scheduler {
+class __attribute__((visibility("default"))) Scheduler {
  public:
   void prepare(const LaunchRequest& request, Outcome& outcome, GangSource& source);
   bool run();
@@ -138,7 +138,7 @@ class Scheduler {
   size_t main_size_ = 0;
 };
 
-extern thread_local Scheduler* scheduler;
+__attribute__((visibility("default"))) extern thread_local Scheduler* scheduler;
 
 std::string describe(const Site& site);
 std::string hexadecimal(unsigned mask);

@@ -61,10 +61,10 @@ def program(file: str) -> Program:
     return load((HERE / file).read_text(), file, [c.kernel for c in cases(file)], mode="traced")
 
 
-def findings(case: Case, orders: Sequence[int] = ORDERS) -> list[Finding]:
-    """What the detector reports in these thread orders, warnings included."""
+def findings(case: Case, orders: Sequence[int] = ORDERS, built: Program | None = None) -> list[Finding]:
+    """What the detector reports in these thread orders, warnings included. built: in place of the file's program."""
     out: list[Finding] = []
-    built = program(case.file)
+    built = built or program(case.file)
     for order in orders:
         x = np.random.default_rng(0).standard_normal(WORDS).astype(np.float32)
         arrays = {"x": x, "y": np.zeros_like(x), "n": np.zeros(WORDS, np.int32), "f": np.zeros(WORDS, np.uint32)}

@@ -490,3 +490,24 @@ KERNEL(global_variables) {  // launch grid=5 block=32
     }
   }
 }
+
+// ---- what the programming guide does
+KERNEL(read_then_swap) {  // launch grid=3 block=64
+  unsigned long long* total = (unsigned long long*)f;
+  unsigned long long old = *total, assumed;
+  do {
+    assumed = old;
+    old = atomicCAS(total, assumed, (unsigned long long)__double_as_longlong(x[T] + __longlong_as_double((long long)assumed)));
+  } while (assumed != old);
+}
+KERNEL(atomic_load) {  // launch grid=1 block=64
+  __shared__ int ready;
+  if (T == 0) ready = 0;
+  __syncthreads();
+  if (T == 40) atomicExch(&ready, 7);
+  if (T < 32) {
+    int seen;
+    while ((seen = atomicAdd(&ready, 0)) == 0) {}
+    n[T] = seen;
+  }
+}

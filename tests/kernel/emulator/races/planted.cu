@@ -1,6 +1,7 @@
 // Kernels with one planted race each. `//@` marks the lines of the pair; `// launch` the dimensions of the kernel below.
 #include <cuda_runtime.h>
 #include <cooperative_groups.h>
+#include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 namespace cg = cooperative_groups;
 #define KERNEL(name) extern "C" __global__ void name(float* x, float* y, int* n, unsigned* f)
@@ -314,4 +315,19 @@ KERNEL(copy_into_stage_in_use) {  // launch grid=1 block=64
   }
   __pipeline_wait_prior(0);
   y[T] = sum;
+}
+KERNEL(copy_not_waited) {  // launch grid=1 block=32
+  __shared__ __align__(16) float4 s[32];
+  __pipeline_memcpy_async(&s[T], (float4*)x + T, 16);  //@
+  __pipeline_commit();
+  y[T] = s[T].x;  //@
+}
+KERNEL(ldmatrix_no_syncwarp) {  // launch grid=1 block=32
+  __shared__ __align__(128) __half a[16][16];
+  for (int i = T; i < 256; i += 32) a[i / 16][i % 16] = __float2half(x[i]);  //@
+  unsigned r[4];
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"  //@
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"((unsigned)__cvta_generic_to_shared(&a[T % 16][8 * (T / 16)])));
+  n[T] = r[0] ^ r[3];
 }

@@ -15,8 +15,10 @@ inline T read_modify_write(T* address, Op op, Site site) {
   spin_hint(site);
   if constexpr (kTraced) {
     T before;
-    traced_atomic(&before, address, sizeof(T), site);
+    traced_copy(&before, address, sizeof(T));
     T after = op(before);
+    // What changes nothing (atomicAdd of 0, a failed swap) is an atomic load.
+    traced_atomic(address, sizeof(T), memcmp(&before, &after, sizeof(T)) != 0, site);
     traced_copy(address, &after, sizeof(T));
     return before;
   }

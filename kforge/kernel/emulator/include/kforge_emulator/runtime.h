@@ -43,11 +43,12 @@ struct CopyQueue {
   std::vector<Copy> copies;
   unsigned group = 0;
 
+  bool arrives(const Copy& c, unsigned keep) const { return c.group < group && group - c.group > keep; }
   // Carries out all committed groups but the newest `keep`.
   void complete(unsigned keep) {
     size_t kept = 0;
     for (const Copy& c : copies) {
-      if (c.group < group && group - c.group > keep) {
+      if (arrives(c, keep)) {
         memcpy(c.to, c.from, c.bytes);
         memset(c.to + c.bytes, 0, c.size - c.bytes);
       } else {
@@ -139,8 +140,13 @@ void wait(Barrier& barrier, unsigned generation, Site site);
 // Let other threads and blocks run: __nanosleep, and what a spinning thread calls often (atomics, fences).
 void yield(Site site);
 void spin(Site site);
-inline void spin_hint(Site site) {
-  if ((++current->spins & 1023) == 0) spin(site);
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kTraced = true;
+#else
+constexpr bool kTraced = false;
+#endif
+inline void spin_hint(Site site, unsigned patience = kTraced ? 16 : 1024) {
+  if ((++current->spins & (patience - 1)) == 0) spin(site);
 }
 
 void copy_issue(const Copy& copy);
@@ -153,19 +159,14 @@ __attribute__((const)) uint3 traced_block_index();
 __attribute__((const)) dim3 traced_block_dim();
 __attribute__((const)) dim3 traced_grid_dim();
 __attribute__((const)) unsigned traced_lane();
-__attribute__((const)) char* traced_shared();
-__attribute__((const)) char* traced_dynamic();
+__attribute__((pure)) char* traced_shared();  // not const: stores through it would be dead to g++
+__attribute__((pure)) char* traced_dynamic();
 void traced_fence(bool device);
 void traced_acquire();
 void traced_access(const void* address, size_t bytes, bool writes, Site site);
 void traced_load(void* to, const void* address, size_t bytes, bool is_strong, Site site);
-void traced_atomic(void* old, const void* address, size_t bytes, Site site);
+void traced_atomic(const void* address, size_t bytes, bool changes, Site site);
 void traced_copy(void* to, const void* from, size_t bytes);
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kTraced = true;
-#else
-constexpr bool kTraced = false;
-#endif
 inline void memory_fence(bool device, Site site) {
   spin_hint(site);
   if constexpr (kTraced) traced_fence(device);

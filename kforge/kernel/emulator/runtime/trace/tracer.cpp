@@ -9,15 +9,15 @@
 
 namespace kforge_emulator {
 
-thread_local Tracer* tracer = nullptr;
+static Tracer the_tracer;
+[[maybe_unused]] static const bool registered = (register_tracer(&the_tracer), true);
 
-void Tracer::begin(const LaunchRequest& request, const Scheduler& scheduler, const TracedBuffer* buffers, size_t count,
-                   int descriptor) {
+void Tracer::begin(const LaunchRequest& request, const Scheduler& scheduler) {
   request_ = &request;
   scheduler_ = &scheduler;
-  buffers_.assign(buffers, buffers + count);
+  buffers_.assign(request.traced, request.traced + request.traced_count);
   recent_ = nullptr;
-  descriptor_ = descriptor;
+  descriptor_ = request.traced_descriptor;
   shadow_.clear();
   profile_.clear();
   sites_.assign(1, {});
@@ -30,12 +30,14 @@ void Tracer::begin(const LaunchRequest& request, const Scheduler& scheduler, con
   blocks_.clear();
   reported_.clear();
   race_.armed = false;
+  glances_.clear();
   muted = 0;
   memory_moved();
 }
 
 void Tracer::end() {
   settle();
+  report_glances(nullptr);
   profile_.flush_all();
   char text[256];
   snprintf(text, sizeof text, "total\x1f%llu\x1f%llu", (unsigned long long)profile_.read,
@@ -68,7 +70,7 @@ unsigned Tracer::site_of(const void* pc) {
   if (slot.pc == pc) return slot.site;
   auto [at, fresh] = site_of_pc_.try_emplace(pc, unsigned(sites_.size()));
   if (fresh) sites_.push_back({pc, nullptr, 0});
-  if (at->second >= kSites) fail(FAILED, Site{"", nullptr, 0}, "the kernel has too many memory accesses to trace");
+  if (at->second >= kSites) scheduler->fail(FAILED, "the kernel has too many memory accesses to trace");
   slot = {pc, at->second};
   return at->second;
 }
@@ -158,10 +160,18 @@ void Tracer::describe_place(uintptr_t address, bool shared, std::string& name, l
     if (start && b.address == start) name = b.name, offset = (long long)(address - start);
 }
 
+static void too_large() {
+  scheduler->fail(FAILED, "tracing needs over " + std::to_string(Shadow::kMost >> 20) + " MiB; use a smaller shape");
+}
+
 // ---- accesses ------------------------------------------------------------------------------------------------
 
 void Tracer::access(uintptr_t address, size_t bytes, unsigned kind, unsigned site, bool uncached, Clock clock) {
-  settle();
+  // The hooks of a struct's copy come in the order store, load, both before anything moves.
+  if (kind == READ && race_.armed && !race_.load_seen)
+    race_.load_seen = true;
+  else
+    settle();
   const Block* owner = shared_owner(address);
   bool shared = owner;
   if (shared) {
@@ -187,15 +197,13 @@ void Tracer::access(uintptr_t address, size_t bytes, unsigned kind, unsigned sit
     unsigned fits = unsigned(__builtin_ctzll(first | last | 16));
     if (fits < page.shift) {
       shadow_.refine(page, fits);
-      if (shadow_.bytes() > Shadow::kMost)
-        fail(FAILED, Site{"", nullptr, 0}, "tracing needs over %zu MiB; use a smaller shape", Shadow::kMost >> 20);
+      if (shadow_.bytes() > Shadow::kMost) too_large();
     }
     for (uintptr_t c = first >> page.shift; c << page.shift < last; ++c)
       check(page.cells[c], now, shared, uncached, address, bytes);
     a += last - first;
   }
-  if (shadow_.bytes() > Shadow::kMost)
-    fail(FAILED, Site{"", nullptr, 0}, "tracing needs over %zu MiB; use a smaller shape", Shadow::kMost >> 20);
+  if (shadow_.bytes() > Shadow::kMost) too_large();
 }
 
 void Tracer::check(Cell& cell, const Entry& now, bool shared, bool uncached, uintptr_t address, size_t bytes) {
@@ -234,8 +242,10 @@ bool Tracer::visit(Entry& e, const Entry& now, bool shared, bool uncached, uintp
     if ((e.block - 1) / size != (now.block - 1) / size) return false;
   }
   bool mine = e.block == now.block && e.who == now.who;
-  unsigned thread = 0;
-  bool before = mine || ordered(e, uncached && !writes(now.kind()), thread);
+  unsigned thread = current->rank;
+  bool in_flight = e.clock == kNever && now.clock != kNever && !completing_;  // a copy that nobody has waited for
+  if (mine && now.kind() == STRONG_WRITE && e.kind() == READ) return false;
+  bool before = mine ? !in_flight : ordered(e, uncached && !writes(now.kind()), thread);
   const bool clash = conflict(e.kind(), now.kind());
   if (clash && !before && now.kind() == WRITE && strong(e.kind()) && observed(address)) before = true;
   if (!before && clash) report_race(e, thread, now, shared, address, bytes);
@@ -293,17 +303,33 @@ void Tracer::report_race(const Entry& first, unsigned thread, const Entry& now, 
   if (first.kind() == WRITE && now.kind() == WRITE && bytes <= sizeof race_.before && first.clock != kNever &&
       now.clock != kNever) {
     if (race_.armed) return;
-    race_ = {key, record, address, bytes, {}, true};
+    race_ = {key, record, address, bytes, {}, true, false};
     memcpy(race_.before, reinterpret_cast<const void*>(address), bytes);
+    return;
+  }
+  if (first.kind() == STRONG_WRITE && now.kind() == READ) {
+    glances_.push_back({current, address, key, record});
     return;
   }
   reported_.insert(key);
   write_record("race" + record);
 }
 
+// No atomic can follow any more.
+void Tracer::report_glances(Thread* thread) {
+  size_t kept = 0;
+  for (Glance& g : glances_) {
+    if (thread && g.thread != thread)
+      glances_[kept++] = g;
+    else if (reported_.insert(g.key).second)
+      write_record("race" + g.record);
+  }
+  glances_.resize(kept);
+}
+
 // The store that a race was seen at has been carried out: did it change anything?
 void Tracer::settle() {
-  if (!race_.armed) return;
+  if (!race_.armed || held) return;
   race_.armed = false;
   bool same = !memcmp(race_.before, reinterpret_cast<const void*>(race_.address), race_.bytes);
   if (reported_.insert(same ? race_.key + " same" : race_.key).second) write_record((same ? "same_value" : "race") + race_.record);
@@ -313,7 +339,8 @@ void Tracer::report_outside(uintptr_t address, size_t bytes, unsigned kind, unsi
   outside(address, bytes, kind, site, shared);
   unsigned char resident;
   if (mincore(reinterpret_cast<void*>(address & ~uintptr_t(4095)), 1, &resident) != 0)
-    fail(FAILED, Site{"", nullptr, 0}, "access to memory that is not there (0x%zx)", size_t(address));
+    scheduler->fail(FAILED, (writes(kind) ? "write to" : "read of") + std::string(" memory that is not there, thread ") +
+                                thread_text(current->rank) + " of block " + block_text(current->block->number));
 }
 
 void Tracer::outside(uintptr_t address, size_t bytes, unsigned kind, unsigned site, bool shared) {

@@ -7,8 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../scheduler.h"
+#include "../tracing.h"
 #include "profile.h"
-#include "scheduler.h"
 #include "shadow.h"
 
 namespace kforge_emulator {
@@ -19,21 +20,19 @@ struct TracedBuffer {
   uint64_t bytes;
 };
 
-class Tracer {
+class Tracer : public Tracing {
  public:
-  // buffers: all memory that kernels may touch; none: every address is accepted.
-  void begin(const LaunchRequest& request, const Scheduler& scheduler, const TracedBuffer* buffers, size_t count,
-             int descriptor);
-  void end();
-
-  // The scheduler's events.
-  void block_starts(Block& block);
-  void thread_exits(Thread& thread);
-  void arrives(Barrier& barrier, bool stays);
-  void waits(Barrier& barrier, bool passed);
-  void completes(Barrier& barrier);
-  void collective(Warp& warp, unsigned members);
-  void memory_moved() { ignored_.assign(kIgnored, 0); }  // the scheduler allocated
+  void begin(const LaunchRequest& request, const Scheduler& scheduler) override;
+  void end() override;
+  void block_starts(Block& block) override;
+  void thread_exits(Thread& thread) override;
+  void arrives(Barrier& barrier, bool stays) override;
+  void waits(Barrier& barrier, bool passed) override;
+  void completes(Barrier& barrier) override;
+  void collective(Warp& warp, unsigned members) override;
+  void copy_starts(const Copy& copy) override;
+  void copy_arrives(const Copy& copy) override;
+  void memory_moved() override { ignored_.assign(kIgnored, 0); }
 
   // What the current thread does.
   void access(uintptr_t address, size_t bytes, unsigned kind, unsigned site, bool uncached = false, Clock clock = 0);
@@ -45,7 +44,7 @@ class Tracer {
   unsigned site_of(const void* pc);
   unsigned site_of(const Site& site);
   void settle();
-  int muted = 0;  // the emulator itself works
+  bool held = false;  // in the middle of one store
 
  private:
   struct SiteInfo {
@@ -70,7 +69,13 @@ class Tracer {
     uintptr_t address;
     size_t bytes;
     char before[16];
-    bool armed = false;
+    bool armed = false, load_seen = false;
+  };
+  // A plain read beside an atomic: no race if the thread goes on with an atomic there (`old = *p; do ... atomicCAS`).
+  struct Glance {
+    Thread* thread;
+    uintptr_t address;
+    std::string key, record;
   };
   struct BlockInfo {
     uint3 index{};
@@ -116,9 +121,12 @@ class Tracer {
   std::vector<BlockInfo> blocks_;
   std::vector<uintptr_t> ignored_;
   std::set<std::string> reported_;
+  std::vector<Glance> glances_;
+  void report_glances(Thread* thread);
+  bool completing_ = false;  // an asynchronous copy arrives
   Race race_;  // a store of which it is not known yet whether it changes anything
 };
 
-extern thread_local Tracer* tracer;  // null: this OS thread traces nothing
+inline Tracer* tracer() { return static_cast<Tracer*>(tracing); }
 
 }  // namespace kforge_emulator

@@ -4,21 +4,21 @@
 namespace kforge_emulator {
 namespace {
 
-bool tracing(const void* address) {
-  if (!tracer || !current || tracer->muted) return false;
+bool watched(const void* address) {
+  if (!tracing || !current || tracing->muted) return false;
   uintptr_t depth = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(current->stack);
   return depth >= StackPool::size();  // a local variable otherwise
 }
 
 __attribute__((noinline)) void plain(const void* address, size_t bytes, bool writes, const void* pc) {
-  tracer->access(reinterpret_cast<uintptr_t>(address), bytes, writes ? WRITE : READ, tracer->site_of(pc));
+  tracer()->access(reinterpret_cast<uintptr_t>(address), bytes, writes ? WRITE : READ, tracer()->site_of(pc));
 }
 
 __attribute__((noinline)) void is_volatile(const void* address, size_t bytes, bool writes, const void* pc) {
-  unsigned site = tracer->site_of(pc);
-  if (writes) return tracer->strong_write(reinterpret_cast<uintptr_t>(address), bytes, site);
-  spin_hint(Site{"volatile read", "", 0});  // before the read: what it sees is what counts
-  tracer->strong_read(reinterpret_cast<uintptr_t>(address), bytes, site);
+  unsigned site = tracer()->site_of(pc);
+  if (writes) return tracer()->strong_write(reinterpret_cast<uintptr_t>(address), bytes, site);
+  spin_hint(Site{"volatile read", "", 0}, 16);  // before the read: what it sees is what counts
+  tracer()->strong_read(reinterpret_cast<uintptr_t>(address), bytes, site);
 }
 
 void range(const void* address, size_t bytes, bool writes, const void* pc) {
@@ -27,7 +27,9 @@ void range(const void* address, size_t bytes, bool writes, const void* pc) {
     uintptr_t from = reinterpret_cast<uintptr_t>(p + at) | 16;
     n = std::min<size_t>(size_t(1) << __builtin_ctzll(from), bytes - at);
     plain(p + at, n, writes, pc);
+    tracer()->held = true;
   }
+  tracer()->held = false;
 }
 
 }  // namespace
@@ -41,54 +43,36 @@ char* traced_shared() { return current->block->shared; }
 char* traced_dynamic() { return current->block->shared + current->block->dynamic_offset; }
 
 void traced_fence(bool device) {
-  if (tracer && current) tracer->fence(device);
+  if (tracing && current) tracer()->fence(device);
 }
 void traced_acquire() {
-  if (tracer && current) tracer->acquire_pending();
+  if (tracing && current) tracer()->acquire_pending();
 }
 void traced_access(const void* address, size_t bytes, bool writes, Site site) {
-  if (tracing(address))
-    tracer->access(reinterpret_cast<uintptr_t>(address), bytes, writes ? WRITE : READ, tracer->site_of(site));
+  if (watched(address))
+    tracer()->access(reinterpret_cast<uintptr_t>(address), bytes, writes ? WRITE : READ, tracer()->site_of(site));
 }
 void traced_load(void* to, const void* address, size_t bytes, bool is_strong, Site site) {
-  if (tracing(address)) {
-    unsigned s = tracer->site_of(site);
+  if (watched(address)) {
+    unsigned s = tracer()->site_of(site);
     if (is_strong)
-      tracer->strong_read(reinterpret_cast<uintptr_t>(address), bytes, s);
+      tracer()->strong_read(reinterpret_cast<uintptr_t>(address), bytes, s);
     else
-      tracer->access(reinterpret_cast<uintptr_t>(address), bytes, READ, s, true);
+      tracer()->access(reinterpret_cast<uintptr_t>(address), bytes, READ, s, true);
   }
   memcpy(to, address, bytes);
 }
-void traced_atomic(void* old, const void* address, size_t bytes, Site site) {
+void traced_atomic(const void* address, size_t bytes, bool changes, Site site) {
   ++atomic_operations;
-  if (tracing(address)) tracer->atomic(reinterpret_cast<uintptr_t>(address), bytes, tracer->site_of(site));
-  memcpy(old, address, bytes);
+  if (watched(address)) tracer()->atomic(reinterpret_cast<uintptr_t>(address), bytes, tracer()->site_of(site), !changes);
 }
 void traced_copy(void* to, const void* from, size_t bytes) { memcpy(to, from, bytes); }
-
-void copy_issue(const Copy& copy) {
-  if (tracer) {
-    unsigned site = tracer->site_of(copy.site);
-    if (copy.bytes) tracer->access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes, READ, site);
-    tracer->access(reinterpret_cast<uintptr_t>(copy.to), copy.size, WRITE, site, false, kNever);
-  }
-  current->copies.copies.push_back(copy);
-}
-void copy_complete(unsigned keep) {
-  CopyQueue& queue = current->copies;
-  if (tracer)
-    for (const Copy& c : queue.copies)
-      if (c.group < queue.group && queue.group - c.group > keep)
-        tracer->access(reinterpret_cast<uintptr_t>(c.to), c.size, WRITE, tracer->site_of(c.site));
-  queue.complete(keep);
-}
 
 }  // namespace kforge_emulator
 
 using namespace kforge_emulator;
 #define KFORGE_PC __builtin_return_address(0)
-#define KFORGE_HOOK(name, body) KFORGE_API void __tsan_##name(void* address) { if (tracing(address)) body; }
+#define KFORGE_HOOK(name, body) KFORGE_API void __tsan_##name(void* address) { if (watched(address)) body; }
 #define KFORGE_HOOKS(n)                                                       \
   KFORGE_HOOK(read##n, plain(address, n, false, KFORGE_PC))                   \
   KFORGE_HOOK(write##n, plain(address, n, true, KFORGE_PC))                   \
@@ -108,8 +92,8 @@ KFORGE_UNALIGNED_HOOKS(2)
 KFORGE_UNALIGNED_HOOKS(4)
 KFORGE_UNALIGNED_HOOKS(8)
 KFORGE_UNALIGNED_HOOKS(16)
-KFORGE_API void __tsan_read_range(void* a, size_t n) { if (tracing(a)) range(a, n, false, KFORGE_PC); }
-KFORGE_API void __tsan_write_range(void* a, size_t n) { if (tracing(a)) range(a, n, true, KFORGE_PC); }
+KFORGE_API void __tsan_read_range(void* a, size_t n) { if (watched(a)) range(a, n, false, KFORGE_PC); }
+KFORGE_API void __tsan_write_range(void* a, size_t n) { if (watched(a)) range(a, n, true, KFORGE_PC); }
 KFORGE_API void __tsan_init() {}
 KFORGE_API void __tsan_func_entry(void*) {}
 KFORGE_API void __tsan_func_exit() {}
@@ -123,15 +107,15 @@ constexpr bool releases(int order) { return order == __ATOMIC_RELEASE || order >
 template <class T>
 void ordered_atomic(const volatile T* a, int order, bool reads, bool writes, const void* pc) {
   ++atomic_operations;
-  if (!tracing(const_cast<const T*>(a))) return;
-  spin_hint(Site{"atomic", "", 0});
-  unsigned site = tracer->site_of(pc);
+  if (!watched(const_cast<const T*>(a))) return;
+  spin_hint(Site{"atomic", "", 0}, 16);
+  unsigned site = tracer()->site_of(pc);
   uintptr_t address = reinterpret_cast<uintptr_t>(a);
-  if (writes && releases(order)) tracer->fence(true);
-  if (reads && writes) tracer->atomic(address, sizeof(T), site);
-  else if (writes) tracer->strong_write(address, sizeof(T), site);
-  else tracer->strong_read(address, sizeof(T), site);
-  if (acquires(order)) tracer->acquire_pending();
+  if (writes && releases(order)) tracer()->fence(true);
+  if (reads && writes) tracer()->atomic(address, sizeof(T), site);
+  else if (writes) tracer()->strong_write(address, sizeof(T), site);
+  else tracer()->strong_read(address, sizeof(T), site);
+  if (acquires(order)) tracer()->acquire_pending();
 }
 }  // namespace
 #define KFORGE_FETCH(n, T, name, expression)                                         \

@@ -16,6 +16,7 @@ void Tracer::block_starts(Block& block) {
 
 void Tracer::thread_exits(Thread& thread) {
   settle();
+  if (!glances_.empty()) report_glances(&thread);
   BlockInfo& info = blocks_[thread.block->number];
   info.exited = std::max(info.exited, thread.view->clock);
   info.exited_known.add(thread.view->known);
@@ -161,6 +162,20 @@ void Tracer::collective(Warp& warp, unsigned members) {
   if (members == warp.live) profile_.flush(&warp);
 }
 
+// ---- asynchronous copies -------------------------------------------------------------------------------------
+
+void Tracer::copy_starts(const Copy& copy) {
+  unsigned site = site_of(copy.site);
+  if (copy.bytes) access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes, READ, site);
+  access(reinterpret_cast<uintptr_t>(copy.to), copy.size, WRITE, site, false, kNever);
+}
+
+void Tracer::copy_arrives(const Copy& copy) {
+  completing_ = true;
+  access(reinterpret_cast<uintptr_t>(copy.to), copy.size, WRITE, site_of(copy.site));
+  completing_ = false;
+}
+
 // ---- fences, atomics, flags ----------------------------------------------------------------------------------
 
 void Tracer::acquire_pending() {
@@ -181,6 +196,10 @@ void Tracer::fence(bool device) {
 
 // The convention of CUDA's samples: an atomic that reads a flag acquires by itself; a release needs the fence.
 void Tracer::atomic(uintptr_t address, size_t bytes, unsigned site, bool reads_only) {
+  size_t kept = 0;
+  for (Glance& g : glances_)
+    if (g.thread != current || g.address != address) glances_[kept++] = g;
+  glances_.resize(kept);
   access(address, bytes, reads_only ? STRONG_READ : STRONG_WRITE, site);
   if (!reads_only) profile_.reads_too(site, unsigned(bytes));
   View& v = *current->view;

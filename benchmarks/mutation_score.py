@@ -1,0 +1,154 @@
+"""Which planted mistakes does a plan catch? Mutates verified kernels and judges the mutants on the emulator.
+
+Run: python benchmarks/mutation_score.py [--cap 3] [--minutes 20] [--plan standard] [--only softmax ...]. The kernels
+are those of benchmarks/mutation_kernels, of tests/environment and the engine's first proposals for examples/*. The log
+(JSON lines, one a mutant) lets an interrupted run go on; it belongs to one state of the sources, so start a new one
+when the judge has changed. Writes benchmarks/results/mutation-score.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from kforge.engine import propose
+from kforge.environment.mutation import MutationReport, Trial, score, table
+from kforge.environment.mutation.results import Outcome, rows
+from kforge.environment.preparation import prepare
+from kforge.environment.target import versions
+from kforge.errors import KforgeError
+from kforge.kernel import target_arch
+from kforge.kernel.candidate import Candidate
+from kforge.task import Task, capture, load_task
+from kforge.worker import Zygote
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULT = ROOT / "benchmarks" / "results" / "mutation-score.json"
+
+
+def kernels() -> Iterator[tuple[str, Path, Candidate | None]]:
+    """(name, op.py, candidate); None where the engine is to propose one."""
+    folder = ROOT / "benchmarks" / "mutation_kernels"
+    for module in sorted(folder.glob("*_kforge.py")):
+        source = module.with_suffix(".cu")
+        files = {module.name: module.read_text(), source.name: source.read_text()}
+        name = module.stem.removesuffix("_kforge")
+        yield name, folder / f"{name}.py", Candidate(module.name, files)
+    tests = ROOT / "tests" / "environment"
+    spec = importlib.util.spec_from_file_location("hand_written", tests / "hand_written.py")
+    assert spec is not None and spec.loader is not None
+    hand_written = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hand_written)
+    for name in hand_written.SOURCES:
+        yield f"tests/{name}", tests / "tasks" / f"{name}.py", hand_written.candidate(name)
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        yield f"engine/{path.stem}", path, None
+
+
+def proposed(task: Task) -> Candidate:
+    """The engine's first proposal."""
+    return next(iter(propose(task, capture(task), arch=target_arch(None), device="cpu")))
+
+
+def run(options: argparse.Namespace) -> tuple[dict[str, MutationReport], dict[str, str]]:
+    """Reports by kernel, and the kernels that have none with the reason."""
+    reports: dict[str, MutationReport] = {}
+    without: dict[str, str] = {}
+    end = time.monotonic() + 60 * options.minutes
+    chosen = [k for k in kernels() if not options.only or k[0] in options.only]
+    with Zygote() as zygote:
+        for number, (name, path, candidate) in enumerate(chosen):
+            left = end - time.monotonic()
+            if left <= 0:
+                without[name] = "no time left"
+                continue
+            try:
+                task = load_task(path)
+                reports[name] = score(
+                    task,
+                    candidate or proposed(task),
+                    options.plan,
+                    prefilter=None if options.no_prefilter else "quick",
+                    cap=options.cap,
+                    log=options.log.with_name(f"{options.log.stem}-{name.replace('/', '-')}.jsonl"),
+                    reference=prepare(task),
+                    zygote=zygote,
+                    seconds=1.4 * left / (len(chosen) - number),
+                    on_trial=lambda trial: show(trial),
+                )
+            except KforgeError as error:
+                without[name] = error.message
+                continue
+            report = reports[name]
+            print(f"== {name}: {share(report.score)} of {len(report.trials)} in {report.seconds:.0f} s", flush=True)
+    return reports, without
+
+
+def show(trial: Trial) -> None:
+    """A survivor's change, as soon as it is known."""
+    if trial.outcome is Outcome.SURVIVED:
+        where = f"{trial.task}: {trial.operator}, line {trial.line}"
+        reached = "" if trial.reached is not False else " (line not reached)"
+        print(f"{where}, survived{reached}\n  - {trial.before}\n  + {trial.after}", flush=True)
+
+
+def share(value: float | None) -> str:
+    """A score as text."""
+    return "nothing counted" if value is None else f"{value:.1%} caught"
+
+
+def save(options: argparse.Namespace, reports: dict[str, MutationReport], without: dict[str, str], path: Path) -> None:
+    """One object: machine, versions, tables, every survivor."""
+    trials = [trial for report in reports.values() for trial in report.trials]
+    result = {
+        "machine": {"host": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()},
+        "versions": versions(),
+        "plan": options.plan,
+        "target": "emulator",
+        "cap": options.cap,
+        "by_operator": rows(trials, "operator"),
+        "by_kernel": [
+            rows(r.trials, "task")[-1]
+            | {"task": name, "candidate": r.candidate, "made": sum(r.made.values())}
+            | {"unlaunched": r.unlaunched, "seconds": r.seconds}
+            for name, r in reports.items()
+        ],
+        "without": without,
+        "caught_by": {
+            plan: sum(t.by == plan and t.outcome is Outcome.CAUGHT for t in trials) for plan in ("quick", options.plan)
+        },
+        "survivors": [asdict(t) for t in trials if t.outcome is Outcome.SURVIVED],
+        "equivalent": [asdict(t) for t in trials if t.outcome is Outcome.EQUIVALENT],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plan", default="standard")
+    parser.add_argument("--cap", type=int, default=3, help="mutants per operator and kernel")
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--no-prefilter", action="store_true", help="judge every mutant by the full plan")
+    parser.add_argument("--only", nargs="*", default=[], help="kernels by name")
+    parser.add_argument("--log", type=Path, default=ROOT / ".kforge" / "mutation.jsonl")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    options = parser.parse_args()
+    reports, without = run(options)
+    trials = [replace(trial, task=name) for name, report in reports.items() for trial in report.trials]
+    for field in ("operator", "task"):
+        print(f"\nplan {options.plan}, by {field}\n{table(trials, field)}")
+    for name, why in without.items():
+        print(f"{name}: {why}")
+    save(options, reports, without, options.out)
+
+
+if __name__ == "__main__":
+    main()

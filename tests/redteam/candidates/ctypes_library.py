@@ -1,0 +1,24 @@
+# task: softmax
+# plan: quick
+# status: rejected
+# fires:
+"""Row 32: native code through ctypes."""
+
+import ctypes
+
+import torch
+from torch import nn
+
+from kforge.kernel import Kernel
+
+softmax_rows = Kernel("softmax_rows", source="softmax_kforge.cu", grid="(rows, 1, 1)", block="(64, 1, 1)")
+
+libm = ctypes.CDLL(None)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        softmax_rows(x, y, x.size(0), x.size(1))
+        return y

@@ -1,0 +1,20 @@
+# task: softmax
+# plan: quick
+# status: wrong
+# fires: unwritten_output
+"""Row 30: a grid of no blocks, so that the kernel never runs."""
+
+import torch
+from torch import nn
+
+from kforge.kernel import Kernel
+
+softmax_rows = Kernel("softmax_rows", source="softmax_kforge.cu", grid="(rows, 1, 1)", block="(64, 1, 1)")
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        softmax_rows(x, y, 0, x.size(1))
+        return y

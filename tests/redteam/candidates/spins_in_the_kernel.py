@@ -1,0 +1,22 @@
+# task: softmax
+# plan: quick
+# status: timed_out
+# fires:
+# cuda: sum = part[0]; -> while (rows) { volatile int spin = 0; (void)spin; }
+# call_s: 4
+"""Own: a kernel that never ends."""
+
+import torch
+from torch import nn
+
+from kforge.kernel import Kernel
+
+softmax_rows = Kernel("softmax_rows", source="softmax_kforge.cu", grid="(rows, 1, 1)", block="(64, 1, 1)")
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        softmax_rows(x, y, x.size(0), x.size(1))
+        return y

@@ -101,12 +101,12 @@ def measure(task: Task, zygote: Zygote, timer: GpuTimer, compiled: bool, most: i
 
 def environment() -> dict[str, str]:
     """Machine, versions and commit."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return {
         "gpu": torch.cuda.get_device_name(0),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "commit": commit,
+        "commit": git.stdout.strip() if git.returncode == 0 else "not a checkout",
     }
 
 

@@ -27,7 +27,7 @@ class Tolerance:
     def label(self) -> str:
         """The class printed beside every verdict."""
         if self.rms is None and self.max is None:
-            return "rule"
+            return "tolerance by rule"
         given = [f"{name} {value:g}x" for name, value in (("rms", self.rms), ("max", self.max)) if value is not None]
         return f"user tolerance ({', '.join(given)})"
 

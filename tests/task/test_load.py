@@ -148,7 +148,7 @@ def test_settings(load):
 def test_tolerance_factors_follow_the_rule(load):
     """Without TOLERANCE the rule's factors hold by dtype, and a user's factor never narrows one."""
     rule, user = Tolerance(), Tolerance(rms=1.5)
-    assert rule.label == "rule" and rule.max_factor() == 4.0
+    assert rule.label == "tolerance by rule" and rule.max_factor() == 4.0
     assert (rule.rms_factor(torch.float32), rule.rms_factor(torch.bfloat16)) == (2.0, 1.25)
     assert (user.rms_factor(torch.float32), user.rms_factor(torch.float16)) == (2.0, 1.5)
 

@@ -23,7 +23,7 @@ from kforge.errors import NoCandidate
 Handler = Callable[..., Any]
 HANDLERS: dict[str, Handler] = {}
 # operators whose result torch lays out as their operand; of a part, the order of the dimensions counts
-KEEPS_STRIDES = {"_to_copy", "alias", "detach", "lift_fresh_copy", "positive"}
+KEEPS_STRIDES = {"_to_copy", "alias", "clone", "detach", "lift_fresh_copy", "positive"}
 PARTS = {"slice", "split_with_sizes"}
 
 
@@ -373,9 +373,16 @@ def _call(imp: Importer, node: Any, values: dict[Any, Any]) -> Any:
             t.name = node.name
         if isinstance(t, Tensor) and packet in PARTS:
             t.layout = args[0].layout
-        elif isinstance(t, Tensor) and packet in HANDLERS and packet not in KEEPS_STRIDES:
+        elif isinstance(t, Tensor) and packet in HANDLERS and (packet not in KEEPS_STRIDES or _reorders(kwargs)):
             t.layout = None
     return result
+
+
+def _reorders(kwargs: dict[str, Any]) -> bool:
+    """Whether a copy asks for another memory format than its operand's."""
+    import torch
+
+    return kwargs.get("memory_format") not in (None, torch.preserve_format)
 
 
 def pointwise(imp: Importer, meta: Meta, packet: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:

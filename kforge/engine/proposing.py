@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from kforge.engine.kernelcode import KernelCode
 from kforge.engine.partition import partition
 from kforge.engine.symbols import Poly
 from kforge.engine.tensors import Tensor
-from kforge.engine.usercode import read_user_code
+from kforge.engine.usercode import read_user_code, rebuilt_state
 from kforge.engine.writer import Choice, Leaf, Piece, Plan, write_candidate
 from kforge.errors import NoCandidate
 from kforge.kernel.candidate import Candidate
@@ -111,13 +112,43 @@ def make_plan(task: Task, capture: Capture) -> tuple[Plan, list[Program]]:
         if buffer in used or buffer.kind == "input":
             pieces.append(Piece(buffer, expressions[node]))
     class_name = task.reference.__name__ if task.form.value == "module" else None
-    user = read_user_code(task.source, class_name, getattr(task.reference, "__name__", "reference"))
+    function_name = getattr(task.reference, "__name__", "reference")
+    arguments = _constructor_arguments(task)
+    user = read_user_code(task.source, class_name, function_name, arguments)
+    if not user.copied:
+        init = task.init_call()
+        user.members = [rebuilt_state(task.make_reference(0, "cpu"), tuple(init.args), dict(init.kwargs))]
+        user.signature = _forward_signature(task)
     flat = [Leaf(label) if label else t for label, t in zip(labels, graph.outputs, strict=True)]
     assert capture.out_spec is not None
     result = torch.utils._pytree.tree_unflatten(flat, capture.out_spec)
     literals = {k: v for k, v in capture.literals.items() if isinstance(v, (int, float, bool, str, type(None)))}
     plan = Plan(task.name, task.path.name, task.form.value, graph, parts, types, user, pieces, result, literals)
     return plan, parts.programs
+
+
+def _forward_signature(task: Task) -> str:
+    """The parameters of an inherited forward, `self` first; defaults that are no literals cannot be written down."""
+    names = []
+    for p in inspect.signature(task.reference.forward).parameters.values():  # type: ignore[attr-defined]
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or not _writable(p.default):
+            raise NoCandidate(f"the inherited forward's parameter {p.name} cannot be copied", operator="forward")
+        names.append(p.name if p.default is p.empty else f"{p.name}={p.default!r}")
+    return ", ".join(names)
+
+
+def _writable(default: Any) -> bool:
+    return default is inspect.Parameter.empty or default is None or isinstance(default, (bool, int, float, str))
+
+
+def _constructor_arguments(task: Task) -> dict[str, Any]:
+    """What Model(...) is called with, defaults included, by name; empty for the other forms."""
+    if task.form.value != "module":
+        return {}
+    call = task.init_call()
+    bound = inspect.signature(task.reference).bind(*call.args, **call.kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
 
 
 def _identifier(name: str) -> str:

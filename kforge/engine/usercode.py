@@ -6,7 +6,15 @@ Submodules stay, since they hold the parameters under their names; their computi
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+PLAIN_BASES = {"nn.Module", "torch.nn.Module", "Module"}
 
 
 @dataclass
@@ -19,10 +27,16 @@ class UserCode:
     members: list[str] = field(default_factory=list)
     signature: str = "self"
     uses_nn: bool = True
+    copied: bool = True  # False: the class inherits more than nn.Module, and its state is rebuilt by name
 
 
-def read_user_code(source: str, class_name: str | None, function_name: str = "reference") -> UserCode:
-    """Parts of op.py for form (a) (`class_name`) or for a function's form (None)."""
+def read_user_code(
+    source: str, class_name: str | None, function_name: str = "reference", arguments: Mapping[str, Any] | None = None
+) -> UserCode:
+    """Parts of op.py for form (a) (`class_name`) or for a function's form (None).
+
+    arguments: what the constructor was called with; the kernels hold for these, and the copied one refuses others.
+    """
     tree = ast.parse(source)
     tops = {name: node for node in tree.body for name in _defines(node)}
     code = UserCode()
@@ -48,9 +62,16 @@ def read_user_code(source: str, class_name: str | None, function_name: str = "re
     if isinstance(forward, ast.FunctionDef):
         code.signature = _signature(forward, add_self=False)
         needed |= _names(forward.args)
+    if any(ast.unparse(base) not in PLAIN_BASES for base in cls.bases):
+        code.copied = False
+        return code
     bases = ", ".join(ast.get_source_segment(source, b) or "" for b in cls.bases)
     code.head = f"class ModelNew({bases}):"
-    code.members = [_text(source, n).replace(f"super({class_name}", "super(ModelNew") for n in kept]
+    for node in kept:
+        text = _text(source, node)
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__" and arguments:
+            text = _guarded(text, node, arguments)
+        code.members.append(text.replace(f"super({class_name}", "super(ModelNew"))
     _pull(tree, tops, needed, source, code, skip={class_name})
     return code
 
@@ -83,6 +104,67 @@ def _text(source: str, node: ast.stmt) -> str:
     lines = source.splitlines()
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     return "\n".join(lines[first - 1 : node.end_lineno])
+
+
+def rebuilt_state(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """A constructor that gives a plain nn.Module the parameters and buffers of `module`, under their names.
+
+    args, kwargs: what the reference is constructed with; others are refused, since the kernels hold for these.
+    """
+    lines = ["    def __init__(self, *args, **kwargs):"]
+    lines += ['        """The reference\'s parameters and buffers by name; their values come from load_state_dict."""']
+    if all(map(_is_literal, [*args, *kwargs.values()])):
+        lines.append(f"        if (args, kwargs) != ({args!r}, {kwargs!r}):")
+        call = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+        lines.append(f"            raise ValueError({f'these kernels were written for ModelNew({call})'!r})")
+    lines += ["        super().__init__()"]
+    for path, part in module.named_modules():
+        if path:
+            owner, _, name = path.rpartition(".")
+            kind = "nn.ModuleList()" if any(child.isdigit() for child, _ in part.named_children()) else "nn.Module()"
+            lines.append(f"        {_owner(owner)}.add_module({name!r}, {kind})")
+    for path, parameter in module.named_parameters():
+        owner, _, name = path.rpartition(".")
+        made = f"torch.empty({tuple(parameter.shape)}, dtype={parameter.dtype})"
+        lines.append(f"        {_owner(owner)}.register_parameter({name!r}, nn.Parameter({made}))")
+    kept = set(module.state_dict())
+    for path, buffer in module.named_buffers():
+        owner, _, name = path.rpartition(".")
+        made = f"torch.empty({tuple(buffer.shape)}, dtype={buffer.dtype})"
+        persistent = "" if path in kept else ", persistent=False"
+        lines.append(f"        {_owner(owner)}.register_buffer({name!r}, {made}{persistent})")
+    return "\n".join(lines)
+
+
+def _owner(path: str) -> str:
+    return "self" + "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in path.split(".") if p)
+
+
+def _guarded(text: str, init: ast.FunctionDef, arguments: Mapping[str, Any]) -> str:
+    """The constructor with a check of its arguments: a number such as eps is part of the kernels."""
+    known = {a.arg for a in (*init.args.posonlyargs, *init.args.args, *init.args.kwonlyargs)}
+    held = {name: value for name, value in arguments.items() if name in known and _is_literal(value)}
+    if not held:
+        return text
+    has_docstring = ast.get_docstring(init) is not None and len(init.body) > 1
+    first = init.body[1 if has_docstring else 0]
+    lines = text.splitlines()
+    at = first.lineno - min([init.lineno, *(d.lineno for d in init.decorator_list)])
+    pad = " " * first.col_offset
+    names, values = ", ".join(held), ", ".join(map(repr, held.values()))
+    test = f"{names} != {values}" if len(held) == 1 else f"({names}) != ({values})"
+    call = ", ".join(f"{name}={value!r}" for name, value in held.items())
+    lines[at:at] = [
+        f"{pad}if {test}:",
+        f"{pad}    raise ValueError({f'these kernels were written for {call}'!r})",
+    ]
+    return "\n".join(lines)
+
+
+def _is_literal(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_literal, value))
+    return value is None or (isinstance(value, (bool, int, float, str)) and value == value)
 
 
 def _defines(node: ast.stmt) -> list[str]:

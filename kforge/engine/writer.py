@@ -172,6 +172,7 @@ def _forward(plan: Plan, choices: Sequence[Choice], variables: Mapping[str, str]
     for p in plan.pieces:
         if p.expression != p.buffer.name:
             lines.append(f"{p.buffer.name} = {p.expression}")
+    lines += _rank_checks(plan)
     lines += host.checks()
     outputs = {b.name: b for b in plan.parts.outputs}
     tensors = [t for t in plan.graph.outputs if isinstance(t, Tensor)]
@@ -216,6 +217,20 @@ def _tree(value: Any) -> str:
     if isinstance(value, (Leaf, int, float, bool, str, type(None))):
         return repr(value)
     raise NoCandidate(f"an output tree with a {type(value).__name__}", operator="output")
+
+
+def _rank_checks(plan: Plan) -> list[str]:
+    """Sizes are read by position: a tensor of another rank would be read, or left, in part."""
+    lines = []
+    for p in plan.pieces:
+        b = p.buffer
+        if b.kind == "input" and b.shape:
+            lines.append(f"if {b.name}.dim() != {len(b.shape)}:")
+            lines.append(
+                f'    raise ValueError(f"these kernels need {b.name} with {len(b.shape)} dimensions; '
+                f'it has shape {{tuple({b.name}.shape)}}")'
+            )
+    return lines
 
 
 def _literal_checks(plan: Plan) -> list[str]:

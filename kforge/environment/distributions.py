@@ -36,6 +36,11 @@ def _offset(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return (x.double() * 0.01 + 100.0).to(x.dtype)
 
 
+def _low(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Shifted by -200, far below zero: a maximum that starts at 0 instead of -infinity ends here."""
+    return (x.double() - 200.0).to(x.dtype)
+
+
 def _exact01(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Zeros and ones only: sums are exact, so a half-precision baseline has no rounding to hide behind."""
     return (_random(x, generator) < 0.5).to(x.dtype)
@@ -64,6 +69,7 @@ DISTRIBUTIONS: Mapping[str, Transform] = {
     "x0.01": _scaled(0.01),
     "x-1": _scaled(-1.0),
     "mixed": _mixed,
+    "low": _low,
     "offset": _offset,
     "exact01": _exact01,
     "heavy": _heavy,

@@ -24,7 +24,7 @@ from kforge.environment.report import Detector, Gate, KernelBuild, Report, Statu
 from kforge.environment.repro import write_repro
 from kforge.environment.static import StaticReport, check_static
 from kforge.environment.target import share_emulator, target_arch, target_name, versions
-from kforge.errors import ChildFailed, KforgeError, MissingError
+from kforge.errors import ChildFailed, KforgeError, MissingError, UsageError
 
 if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
@@ -67,6 +67,8 @@ def evaluate(
     """
     from kforge.worker import Zygote
 
+    if device == "cpu":
+        _refuse_checked()
     prepared = reference or prepare(task, device)
     own = None if zygote else Zygote().start()
     try:
@@ -75,6 +77,16 @@ def evaluate(
     finally:
         if own is not None:
             own.close()
+
+
+def _refuse_checked() -> None:
+    from kforge.kernel.emulator.mode import Kind, current_mode
+
+    if current_mode().kind is Kind.CHECKED:
+        raise UsageError(
+            "KFORGE_EMULATOR=checked needs a process of its own, which an evaluation does not give it",
+            "unset it here; docs/emulator.md shows run_checked for one kernel, and order:N or traced work here",
+        )
 
 
 class Evaluation:

@@ -239,7 +239,11 @@ def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     command = [sys.executable, str(program), *arguments]
-    return subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # a suite that runs in the background is started with interrupts ignored, and its children would be too
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    return subprocess.Popen(
+        command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

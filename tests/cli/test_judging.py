@@ -152,9 +152,9 @@ def test_interrupt_keeps_the_run(project: Path) -> None:
     """ctrl-c in the middle of a run: exit code 130, one object, and the run is recorded as interrupted."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "KFORGE_DEVICE": "cpu"}
     command = [sys.executable, "-m", "kforge", "suggest", "scale.py", "--json"]
-    process = subprocess.Popen(
-        command, cwd=project, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 (a background job ignores it)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=project, env=env, start_new_session=True, preexec_fn=heed, **pipes)
     assert process.stderr is not None
     while "candidate " not in (line := process.stderr.readline()):
         assert line, "the run ended before it proposed anything"

@@ -183,3 +183,97 @@ def get_inputs():
     model.load_state_dict(reference.state_dict())
     call = task.make_call()
     assert torch.allclose(task.run(model, call)["y"], task.run(reference, call)["y"], atol=1e-5)
+
+
+MODULE = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, hidden, eps=1e-5):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden))
+        self.eps = eps
+        self.drop = nn.Dropout(0.0)
+
+    def forward(self, x):
+        return self.drop(x * self.weight + self.eps)
+
+
+def get_inputs():
+    return [torch.randn(6, 32)]
+
+
+def get_init_inputs():
+    return [32]
+"""
+
+
+def test_other_constructor_arguments_are_refused(tmp_path: Path) -> None:
+    """A number that the kernels hold cannot be changed in silence: ModelNew refuses another eps."""
+    task = task_from(MODULE, tmp_path)
+    model = load_model(proposals(task)[0], tmp_path)
+    model(32)
+    with pytest.raises(ValueError, match="written for hidden=32, eps=1e-05"):
+        model(32, eps=1.0)
+
+
+def test_other_ranks_are_refused(tmp_path: Path) -> None:
+    """Sizes are read by position: a tensor of another rank is refused, not computed in part."""
+    task = task_from(MODULE, tmp_path)
+    model = load_model(proposals(task)[0], tmp_path)(32)
+    for shape in ((32,), (2, 6, 32)):
+        with torch.no_grad(), pytest.raises(ValueError, match="need x with 2 dimensions"):
+            model(torch.randn(shape))
+
+
+def test_a_dropout_that_keeps_all_keeps_the_strides(tmp_path: Path) -> None:
+    """A copy in the graph follows its operand's layout, as torch's does."""
+    task = task_from(MODULE, tmp_path)
+    compare(task, proposals(task)[0], tmp_path, [Call((torch.randn(32, 6).t(),))])
+
+
+INHERITED = """import sys
+import torch
+import torch.nn as nn
+
+
+class Scale(nn.Module):
+    def __init__(self, hidden, eps=1e-5):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(hidden, 1))
+        self.register_buffer("shift", torch.ones(hidden), persistent=False)
+        self.eps = eps
+
+    def forward(self, x, twice=False):
+        return x * self.inner[0].weight + self.shift + self.eps
+
+
+class Model(Scale):
+    pass
+
+
+def get_inputs():
+    return [torch.randn(6, 32)]
+
+
+def get_init_inputs():
+    return [[32], {"eps": 0.5}]
+"""
+
+
+def test_an_inherited_module_is_rebuilt_by_name(tmp_path: Path) -> None:
+    """Where the reference inherits its forward, nothing of op.py is copied: the state is, by name, and is loaded."""
+    task = task_from(INHERITED, tmp_path)
+    candidate = proposals(task)[0]
+    assert "import sys" not in candidate.files[candidate.module]
+    model = load_model(candidate, tmp_path)
+    reference = task.make_reference(3)
+    ours = model(32, eps=0.5)
+    ours.load_state_dict(reference.state_dict())
+    ours.shift.copy_(reference.shift)
+    call = task.make_call()
+    with torch.no_grad():
+        assert torch.allclose(ours(*call.args), task.run(reference, call))
+    with pytest.raises(ValueError, match="written for"):
+        model(32, eps=0.25)

@@ -65,6 +65,7 @@ def suggest(
 
     from kforge.cli.progress import Progress
 
+    source = task.read_text(errors="replace") if task.is_file() else ""  # op.py may move or remove itself
     with Progress() as progress:
 
         def emit(kind: str, data: Mapping[str, Any]) -> None:
@@ -72,12 +73,12 @@ def suggest(
             out.event(kind, data)
 
         result = run(task, chosen, emit)
-    _show(out, task, result)
+    _show(out, task.name, source, result)
     out.result(result.summary)
     return result.exit_code
 
 
-def _show(out: output.Output, task: Path, result: SuggestResult) -> None:
+def _show(out: output.Output, name: str, source: str, result: SuggestResult) -> None:
     from kforge.cli.render import candidate_text, report_text
     from kforge.cli.text import plain
 
@@ -86,7 +87,7 @@ def _show(out: output.Output, task: Path, result: SuggestResult) -> None:
     if result.candidate is not None:
         out.text("")
         module, files = result.candidate.module, result.candidate.files
-        out.text(candidate_text(task.read_text(), task.name, module, files, colour=out.colour))
+        out.text(candidate_text(source, name, module, files, colour=out.colour))
     if result.files:
         out.text("")
         out.text("\n".join(f"wrote {plain(str(path))}" for path in result.files))

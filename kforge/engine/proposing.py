@@ -152,8 +152,8 @@ def _constructor_arguments(task: Task) -> dict[str, Any]:
 
 
 def _identifier(name: str) -> str:
-    clean = re.sub(r"\W", "_", name)
-    return f"op_{clean}" if clean[0].isdigit() or clean in RESERVED else clean
+    clean = re.sub(r"\W", "_", name, flags=re.ASCII)  # compilers take no other letters
+    return clean if clean[0].isalpha() and clean not in RESERVED else f"op{clean}" if clean[0] == "_" else f"op_{clean}"
 
 
 def _names(refs: dict[str, Any]) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:

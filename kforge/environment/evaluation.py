@@ -372,6 +372,9 @@ class Evaluation:
         vendor = {name for name in (*self.result.first_ops, *self.result.ops) if operator_category(name) == "vendor"}
         not_tested = [*self.result.not_tested, *self.notes, *prepared.notes, *self.watch.missing()]
         if facts is not None:
+            judged = {case.variant for case in self.plan.cases}
+            left = [str(v) for v in facts.variants if v not in judged]
+            not_tested += [f"input variants {', '.join(left)}: not in plan {self.plan.name}"] if left else []
             not_tested += facts.skipped
         return Report(
             task=task.name,

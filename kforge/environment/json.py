@@ -89,6 +89,7 @@ def summary(
         {"name": g.name, "passed": g.passed} | ({"detail": g.detail} if g.detail else {}) for g in report.gates
     ]
     out["detectors"] = [{"name": d.name, "fired": d.fired} for d in report.detectors]
+    out["not_tested"] = list(report.not_tested)
     out["no_room"] = report.no_room
     out["degenerate"] = report.degenerate
     if report.repro:

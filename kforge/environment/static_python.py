@@ -261,7 +261,7 @@ class _Checker(ast.NodeVisitor):
         if category is not None or any(f in SETUP for f in self.functions) or not self.functions:
             return
         root = path.split(".")[0]
-        quiet = ("torch.nn.init", "torch.cuda")
+        quiet = ("torch.nn.init", "torch.cuda", "torch.return_types.")  # the last are containers
         if path.startswith("torch.") and not name[:1].isupper() and not path.startswith(quiet):
             self.add("torch_compute", node, f"calls {path}: a torch compute op in place of an own kernel")
         elif path.startswith("torch.cuda.") and name not in allowlist().torch:

@@ -5,6 +5,7 @@ It can be rebuilt from the logs and holds nothing that they lack, the ledger exc
 
 from __future__ import annotations
 
+import fcntl
 import re
 import sqlite3
 import time
@@ -71,10 +72,13 @@ class Index:
         self._db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
         self._db.row_factory = sqlite3.Row
         try:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            self._migrate()
+            # Two processes that make the file at once: the busy timeout does not cover the change to WAL.
+            with open(self.path.with_suffix(".lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
+                self._db.execute("PRAGMA foreign_keys = ON")
+                self._migrate()
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise KforgeError(f"{self.path} cannot be used as the run index: {error}", "move it away") from error

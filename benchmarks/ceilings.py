@@ -40,6 +40,9 @@ def main() -> None:
     for name, value in measured.rates.items():
         share = f"{value / sheet.rates[name]:.2f} of the data sheet" if sheet and name in sheet.rates else ""
         print(f"  {name:<12} {value / 1e12:7.1f} Tera-op/s {share}")
+    for name, value in (("l2 read", measured.l2), ("shared read", measured.shared)):
+        print(f"  {name:<12} {value / 1e12:7.3f} TB/s")
+    print(f"  {measured.processors} multiprocessors at {dict(measured.clocks)}")
     print(f"  launch       {measured.launch_s * 1e6:7.2f} us")
     if arguments.out:
         git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)

@@ -2,8 +2,10 @@
 
 Run: python benchmarks/mutation_score.py [--cap 3] [--minutes 20] [--plan standard] [--only softmax ...]. The kernels
 are those of benchmarks/mutation_kernels, of tests/environment and the engine's first proposals for examples/*. The log
-(JSON lines, one a mutant) lets an interrupted run go on; it belongs to one state of the sources, so start a new one
-when the judge has changed. Writes benchmarks/results/mutation-score.json.
+(JSON lines, one a mutant, one file a kernel) lets an interrupted run go on; trials of another state of the judge's
+sources are not taken from it without --keep. Several processes may share it, each with kernels of its own (--only,
+--part 1/2). --survivors tries again only what a results file says survived. Writes
+benchmarks/results/mutation-score.json after each kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from kforge.engine import propose
-from kforge.environment.mutation import MutationReport, Trial, score, table
+from kforge.environment.mutation import Mutant, MutationReport, Trial, score, table
 from kforge.environment.mutation.results import Outcome, rows
 from kforge.environment.preparation import prepare
 from kforge.environment.target import versions
@@ -62,7 +64,9 @@ def run(options: argparse.Namespace) -> tuple[dict[str, MutationReport], dict[st
     reports: dict[str, MutationReport] = {}
     without: dict[str, str] = {}
     end = time.monotonic() + 60 * options.minutes
-    chosen = [k for k in kernels() if not options.only or k[0] in options.only]
+    part, parts = map(int, options.part.split("/"))
+    chosen = [k for k in kernels() if not options.only or k[0] in options.only][part - 1 :: parts]
+    again = survivors_of(options.survivors) if options.survivors else None
     with Zygote() as zygote:
         for number, (name, path, candidate) in enumerate(chosen):
             left = end - time.monotonic()
@@ -81,18 +85,32 @@ def run(options: argparse.Namespace) -> tuple[dict[str, MutationReport], dict[st
                     reference=prepare(task),
                     zygote=zygote,
                     seconds=1.4 * left / (len(chosen) - number),
-                    on_trial=lambda trial: show(trial),
+                    only=lambda mutant, task=task.name: again is None or change(task, mutant) in again,
+                    same_judge=not options.keep,
+                    on_trial=show,
                 )
             except KforgeError as error:
                 without[name] = error.message
                 continue
             report = reports[name]
             print(f"== {name}: {share(report.score)} of {len(report.trials)} in {report.seconds:.0f} s", flush=True)
+            save(options, reports, without, options.out)
     return reports, without
 
 
+def change(task: str, mutant: Mutant | Trial) -> tuple[str, ...]:
+    """What a mutant is known by from one run to the next, whatever else changes in the candidate."""
+    return (task, mutant.operator, mutant.before, mutant.after)
+
+
+def survivors_of(path: Path) -> set[tuple[str, ...]]:
+    """The survivors of a results file."""
+    return {(t["task"], t["operator"], t["before"], t["after"]) for t in json.loads(path.read_text())["survivors"]}
+
+
 def show(trial: Trial) -> None:
-    """A survivor's change, as soon as it is known."""
+    """One line for each trial, and a survivor's change, as soon as it is known."""
+    print(f"{trial.task}: {trial.operator}, line {trial.line}: {trial.outcome} in {trial.seconds:.1f} s", flush=True)
     if trial.outcome is Outcome.SURVIVED:
         where = f"{trial.task}: {trial.operator}, line {trial.line}"
         reached = "" if trial.reached is not False else " (line not reached)"
@@ -140,6 +158,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="kernels by name")
     parser.add_argument("--log", type=Path, default=ROOT / ".kforge" / "mutation.jsonl")
     parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--part", default="1/1", help="of the kernels, such as 2/3: for several processes")
+    parser.add_argument("--survivors", type=Path, help="only the mutants that this results file says survived")
+    parser.add_argument("--keep", action="store_true", help="take trials from the log whatever judge made them")
     options = parser.parse_args()
     reports, without = run(options)
     trials = [replace(trial, task=name) for name, report in reports.items() for trial in report.trials]

@@ -20,6 +20,13 @@ FILE_NAME = "kforge.toml"
 PLANS = ("quick", "standard", "full")
 
 
+def _default_cache() -> Path:
+    try:
+        return Path.home() / ".cache" / "kforge"
+    except RuntimeError:  # no HOME, and no entry for this user
+        return Path(".kforge", "cache").absolute()
+
+
 @dataclass(frozen=True)
 class Config:
     """Every setting a user may fix once instead of typing it on each command."""
@@ -30,7 +37,7 @@ class Config:
     budget: float = 60.0  # seconds of search
     out: str = "kforge_out"  # suggest writes to <out>/<op>/
     state: Path = Path(".kforge")  # runs/ and the index live here
-    cache: Path = field(default_factory=lambda: Path.home() / ".cache" / "kforge")  # builds, ceilings
+    cache: Path = field(default_factory=_default_cache)  # builds, ceilings
 
     @property
     def runs(self) -> Path:
@@ -74,7 +81,10 @@ def parse_arch(text: str) -> str:
 
 
 def _path(text: str) -> Path:
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{text!r}: there is no such home folder", "write the path in full") from error
 
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
@@ -116,10 +126,15 @@ def load(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
     Variables KFORGE_* other than the names of settings belong to other parts and are left alone.
     """
     config = Config()
-    path = find_file(start or Path.cwd())
+    try:
+        path = find_file(start or Path.cwd())
+    except FileNotFoundError as error:
+        raise UsageError("the working folder is gone", "change to one that exists") from error
     if path is not None:
         try:
             values = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}", "give permission or remove it") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"{path}: not valid TOML: {error}", "fix the file or remove it") from error
         config = _apply(config, values, str(path))

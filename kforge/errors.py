@@ -6,6 +6,9 @@ candidate, 2 usage or task, 3 nothing can be done without a missing part, 130 in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class KforgeError(Exception):
     """Base class: `message` says what is wrong in one line, `hint` what to do next (may be empty)."""
@@ -17,6 +20,17 @@ class KforgeError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    @staticmethod
+    def of(value: Mapping[str, Any]) -> KforgeError:
+        """The error that another process said: the inverse of `as_dict`, of this base class, with its kind and code."""
+        said = value["error"]
+        error = KforgeError(str(said["message"]), str(said.get("hint", "")))
+        error.kind = str(said.get("kind", error.kind))
+        code = value.get("exit_code")
+        if isinstance(code, int) and 0 < code < 256:
+            error.exit_code = code
+        return error
 
     def as_dict(self) -> dict[str, object]:
         """The object that --json prints for this error."""
@@ -36,6 +50,12 @@ class TaskError(KforgeError):
 
     kind = "task"
     exit_code = 2
+
+
+class StoreError(KforgeError):
+    """What kforge keeps or hands over cannot be written or read: a full disk, a folder without permission."""
+
+    kind = "store"
 
 
 class MissingError(KforgeError):
@@ -84,7 +104,8 @@ class ChildFailed(KforgeError):
     """A candidate's process did not answer as it should; only that candidate ends, the next evaluation is unaffected.
 
     kind: "crashed" (died, or its CUDA context is poisoned), "timed_out", "raised" (an exception in the candidate's
-    code, `text` is its traceback), "protocol" (a malformed, forged or oversized answer). `log`: tail of what the
+    code, `text` is its traceback), "protocol" (a malformed, forged or oversized answer), "damaged" (memory was written
+    outside of every allocation). `log`: tail of what the
     candidate printed, for people to read and never for a decision. `error`: kind, message and hint of an error of
     this tree raised in the child (with `log` for BuildError, `gpu_only` for EmulatorError), else empty.
     """
@@ -107,8 +128,44 @@ class NoCandidate(KforgeError):
         self.operator = operator
 
 
+class Stop(KeyboardInterrupt):
+    """A signal asked the program to end. No KforgeError: what handles one candidate's failure must not swallow it."""
+
+
 class Interrupted(KforgeError):
     """Stopped by the user; the state is saved."""
 
     kind = "interrupted"
     exit_code = 130
+
+
+class ExportError(KforgeError):
+    """A candidate cannot leave as a package: not verified, changed since, or written in a way not translated."""
+
+    kind = "export"
+
+
+class ProtocolError(KforgeError):
+    """A line between a client and a worker that the other side cannot read."""
+
+    kind = "protocol"
+    exit_code = 2
+
+
+class VersionMismatch(KforgeError):
+    """A worker has other versions than the job asks for; the message names each."""
+
+    kind = "mismatch"
+    exit_code = 2
+
+
+class Cancelled(KforgeError):
+    """A job was called off by whoever asked for it."""
+
+    kind = "cancelled"
+
+
+class WorkerLost(KforgeError):
+    """The workers that had a job died, or none could be started."""
+
+    kind = "worker_lost"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,39 @@ def test_spelling_of_device_plan_and_arch() -> None:
     for parse, text in ((parse_device, "cuda:x"), (parse_arch, "90"), (parse_plan, "Quick")):
         with pytest.raises(UsageError):
             parse(text)
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without HOME and without an entry for the user builds are kept beside the runs; `~` is refused in words."""
+
+    def nowhere(self: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", nowhere)
+    monkeypatch.chdir(tmp_path)
+    assert load(tmp_path, {}).cache == tmp_path / ".kforge" / "cache"
+    with pytest.raises(UsageError, match="KFORGE_STATE: state: '~/x': there is no such home folder"):
+        load(tmp_path, {"KFORGE_STATE": "~/x"})
+
+
+def test_a_working_folder_that_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Started in a folder that was removed, a command says so."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(UsageError, match="the working folder is gone"):
+        load()
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_settings_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A kforge.toml without permission is named."""
+    (tmp_path / "kforge.toml").write_text("")
+
+    def refuse(self: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(UsageError, match=r"kforge\.toml cannot be read: Permission denied"):
+        load(tmp_path)

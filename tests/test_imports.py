@@ -12,9 +12,9 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "kforge"
 
-# From the ground up: a room may import itself and the rooms before it. errors, config and resources are the ground.
+# From the ground up: a room may import itself and the rooms before it.
 ROOMS = (
-    ("errors", "resources"),
+    ("errors", "resources", "scratch"),
     ("config",),
     ("task",),
     ("kernel",),

@@ -5,15 +5,15 @@ It decides only what to try next and when to stop; every verdict is the environm
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.agent.session import Emit, Session
+from kforge.agent.verify import loaded
 from kforge.environment.report import Report, Status, Verdict
-from kforge.errors import KforgeError, NoCandidate
+from kforge.errors import NoCandidate, UsageError
 from kforge.kernel.candidate import Candidate
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class SuggestOptions:
     require_faster: bool = False
     dry_run: bool = False
     state: Path = Path(".kforge")
+    here: Path = field(default_factory=Path.cwd)  # the task's code may change the working directory
 
 
 @dataclass(frozen=True)
@@ -64,43 +65,33 @@ class _Attempt:
 
 def suggest(path: Path, options: SuggestOptions, emit: Emit) -> SuggestResult:
     """Find, judge and write a kernel for the task in `path`. Errors of the task or the machine are KforgeErrors."""
-    from kforge.task import load_task, resolve_device
+    from kforge.task import resolve_device
     from kforge.worker import Zygote
 
-    started = time.monotonic()
-    task = load_task(path)
-    if options.tolerance:
-        from kforge.task.tolerance import parse_tolerance
-
-        task = replace(task, tolerance=parse_tolerance(options.tolerance))
     if not options.dry_run:
         from kforge.store.outputs import check_outputs
 
-        check_outputs(options.out, [f"{task.name}_kforge.py", f"{task.name}_kforge.cu"])
+        name = path.resolve().stem
+        check_outputs(options.out, [f"{name}_kforge.py", f"{name}_kforge.cu"])
+    task = loaded(path, options.tolerance)
     session = Session(options.state, path, asdict(options), emit)
     # The zygote imports torch while this process does; both are needed before the first evaluation.
     zygote = Zygote()
-    try:
-        zygote.start()
-        session.event("task_loaded", task=task.name, form=task.form.value, digest=task.digest)
-        run = _Run(task, options, session, zygote, resolve_device(options.device), started)
-        return run()
-    except BaseException as error:
-        _record(session, error, time.monotonic() - started)
-        raise
-    finally:
-        zygote.close()
-        session.close()
+    with session.recorded():
+        try:
+            zygote.start()
+            session.event("task_loaded", task=task.name, form=task.form.value, digest=task.digest)
+            return _Run(task, options, session, zygote, resolve_device(options.device))()
+        finally:
+            zygote.close()
 
 
 class _Run:
     """The steps of one run, in order; what is known so far is in its attributes."""
 
-    def __init__(
-        self, task: Task, options: SuggestOptions, session: Session, zygote: Zygote, device: str, started: float
-    ) -> None:
+    def __init__(self, task: Task, options: SuggestOptions, session: Session, zygote: Zygote, device: str) -> None:
         self.task, self.options, self.session, self.zygote = task, options, session, zygote
-        self.device, self.started = device, started
+        self.device = device
         self.verified: list[_Attempt] = []
         self.failed: list[_Attempt] = []
         self.blocked = ""  # why the engine proposed nothing
@@ -114,18 +105,14 @@ class _Run:
         return self._end(prepared, best)
 
     @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.started
-
-    @property
     def spent(self) -> bool:
-        return self.seconds > self.options.budget
+        return self.session.seconds > self.options.budget
 
     def _prepare(self) -> Prepared:
         from kforge.environment import prepare
         from kforge.task import count
 
-        prepared = prepare(self.task, self.device, folder=self.session.folder / "work")
+        prepared = prepare(self.task, self.device, folder=self.session.work)
         facts = prepared.facts
         assert facts is not None
         notes = [*facts.notes, *facts.skipped, *facts.redirects]
@@ -208,7 +195,7 @@ class _Run:
         from kforge.environment import tune
 
         for attempt in sorted(self.verified, key=lambda a: a.ms)[:TUNED]:
-            left = self.options.budget - self.seconds
+            left = self.options.budget - self.session.seconds
             if left <= 0:
                 return
             tuned, table = tune(self.task, attempt.candidate, prepared, self.zygote, budget=left)
@@ -242,9 +229,7 @@ class _Run:
             return self._without(prepared)
         files: tuple[Path, ...] = ()
         if not self.options.dry_run:
-            from kforge.store.outputs import write_outputs
-
-            files = tuple(write_outputs(self.options.out, best.candidate.files))
+            files = self._write(best.candidate)
             self.session.event("written", files=[str(p) for p in files], folder=str(self.options.out))
         code = 1 if self.options.require_faster and best.report.verdict is not Verdict.FASTER else 0
         last = "no room: the baseline runs at the hardware's floor" if best.report.no_room else ""
@@ -252,13 +237,23 @@ class _Run:
             last = f"--require faster: the verdict is {best.report.verdict.value}"
         result = summary(
             best.report,
-            files=[_relative(p) for p in files],
+            files=[relative(p, self.options.here) for p in files],
             proposer=best.candidate.proposer,
             evaluations=self.session.evaluations,
-            seconds=self.seconds,
+            seconds=self.session.seconds,
         )
         self._finish(best.report.status, best.report.verdict, code, best.candidate.digest)
         return SuggestResult(result | {"run": self.session.log.id}, code, best.report, best.candidate, files, last)
+
+    def _write(self, candidate: Candidate) -> tuple[Path, ...]:
+        """Into --out; where that fails, the error says where the candidate is kept."""
+        from kforge.store.outputs import write_outputs
+
+        kept = f"the candidate is kept in {self.session.log.candidates.folder / candidate.digest}"
+        try:
+            return tuple(write_outputs(self.options.out, candidate.files, kept))
+        except UsageError as error:  # written to since the run began
+            raise UsageError(error.message, f"{error.hint}; {kept}") from error
 
     def _without(self, prepared: Prepared) -> SuggestResult:
         """No verified candidate: the report of the last failure, or status no_candidate with the operator named."""
@@ -267,7 +262,7 @@ class _Run:
         if self.failed:
             attempt = self.failed[-1]
             report, candidate = attempt.report, attempt.candidate
-            last = f"no verified candidate: {report.status.value}: {report.failure}"
+            last = f"no verified candidate: {report.status.value}: {first_line(report.failure)}"
         else:
             no_room = self._baseline_leaves_no_room(prepared)
             report, candidate = self._nothing(no_room), None
@@ -276,7 +271,7 @@ class _Run:
             report,
             proposer=candidate.proposer if candidate else "engine",
             evaluations=self.session.evaluations,
-            seconds=self.seconds,
+            seconds=self.session.seconds,
         )
         result |= {"run": self.session.log.id, "reason": last}
         self._finish(report.status, report.verdict, 1, None)
@@ -301,19 +296,7 @@ class _Run:
         return self.device != "cpu" and baseline_no_room(prepared)
 
     def _finish(self, status: Status, verdict: Verdict, code: int, best: str | None) -> None:
-        self.session.finish(status=status.value, verdict=verdict.value, exit_code=code, seconds=self.seconds, best=best)
-
-
-def _record(session: Session, error: BaseException, seconds: float) -> None:
-    """Whatever ends a run goes into its log, so that nothing found so far is lost without a reason."""
-    if isinstance(error, KforgeError):
-        kind, message, hint, code = error.kind, error.message, error.hint, error.exit_code
-    elif isinstance(error, KeyboardInterrupt):
-        kind, message, hint, code = "interrupted", "interrupted", "", 130
-    else:
-        kind, message, hint, code = "internal", f"{type(error).__name__}: {error}", "", 1
-    session.event("error", kind=kind, message=message, hint=hint)
-    session.finish(status=kind, verdict=Verdict.UNTIMED.value, exit_code=code, seconds=seconds)
+        self.session.finish(status=status.value, verdict=verdict.value, exit_code=code, best=best)
 
 
 def _shapes(call: Any) -> list[str]:
@@ -324,7 +307,12 @@ def _shapes(call: Any) -> list[str]:
     return [f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in leaves if isinstance(t, torch.Tensor)]
 
 
-def _relative(path: Path) -> str:
-    """Relative to the working directory where it lies below it (DESIGN: `files`)."""
-    absolute, here = path.resolve(), Path.cwd()
+def first_line(text: str) -> str:
+    """A compiler's log is shown with the report."""
+    return text.strip().partition("\n")[0]
+
+
+def relative(path: Path, here: Path) -> str:
+    """Relative to the folder that the command was started in where it lies below it (DESIGN: `files`)."""
+    absolute = path.absolute()
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)

@@ -11,7 +11,7 @@ def doctor(out: output.Output, json: options.Json = False) -> int:
     from dataclasses import asdict
 
     from kforge.cli.probes import Modes, probe_all
-    from kforge.cli.text import plain, style, table
+    from kforge.cli.text import fill, style, table
 
     tools = probe_all()
     modes = Modes.of(tools)
@@ -19,18 +19,40 @@ def doctor(out: output.Output, json: options.Json = False) -> int:
     for tool in tools:
         rows.append(["found" if tool.found else "missing", tool.name, tool.version, tool.detail])
     colour = out.colour
-    for line, tool in zip(table(rows, indent="").splitlines(), tools, strict=True):
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    for row, tool in zip(rows, tools, strict=True):
+        line = table([[*(cell.ljust(w) for cell, w in zip(row[:3], widths, strict=True)), row[3]]], "", out.width)
         out.text(style(line, "green" if tool.found else "yellow", colour))
         if not tool.found:
-            out.text(plain(f"         why: {tool.why}. Without it: {tool.without}"))
+            out.text(fill(f"why: {tool.why}. Without it: {tool.without}", out.width, " " * 9, "  "))
     out.text("")
     for name, text in modes.lines():
-        out.text(plain(f"{name}: {text}"))
+        out.text(fill(f"{name}: {text}", out.width))
+    settings, problem = _settings()
+    out.text(style(fill(f"settings: {problem or settings}", out.width), "yellow" if problem else "green", colour))
     out.result(
         {
             "tools": [asdict(tool) for tool in tools],
             "modes": dict(modes.lines()),
             "nvrtc": modes.nvrtc,
+            "settings": settings,
+            "settings_problem": problem,
         }
     )
     return output.OK
+
+
+def _settings() -> tuple[str, str]:
+    """(where the settings come from, what is wrong with them: every other command would stop there)."""
+    from pathlib import Path
+
+    from kforge import config
+    from kforge.errors import UsageError
+
+    found = config.find_file(Path.cwd())
+    place = str(found) if found else "defaults and KFORGE_* variables"
+    try:
+        config.load()
+    except UsageError as error:
+        return place, f"{error.message} ({error.hint})"
+    return place, ""

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import locale
+import os
 import sys
 from typing import Annotated, Any
 
 import typer
 
-from kforge.cli import capture, diff, doctor, output, runs, suggest, verify
+from kforge.cli import (
+    accept,
+    bench,
+    capture,
+    diff,
+    doctor,
+    export,
+    output,
+    profile,
+    runs,
+    streams,
+    suggest,
+    verify,
+    worker,
+)
 
 app = typer.Typer(
     name="kforge",
@@ -21,7 +37,12 @@ app = typer.Typer(
 )
 app.command("suggest", short_help="Find, judge and write a CUDA kernel for a task.")(suggest.suggest)
 app.command("verify", short_help="Judge a candidate.")(verify.verify)
+app.command("bench", short_help="Judge many: candidates, a suite, or a file of jobs.")(bench.bench)
+app.command("worker", short_help="Evaluate for another process, by JSON lines.")(worker.worker)
+app.command("profile", short_help="Say why a candidate is as fast as it is.")(profile.profile)
 app.command("diff", short_help="Show what a candidate changes.")(diff.diff)
+app.command("accept", short_help="Put a candidate beside its op.py, or take it back.")(accept.accept)
+app.command("export", short_help="Make a package of a verified candidate.")(export.export)
 app.command("capture", short_help="Write a task from a program of yours.")(capture.capture)
 app.command("doctor", short_help="Show what is here, and what works without.")(doctor.doctor)
 app.add_typer(runs.app, name="runs", short_help="List the runs of this project, or show one.")
@@ -46,13 +67,24 @@ def _root(
 
 def main() -> None:
     """Entry point of the console script: runs `app` and ends the process with the exit code of CONTRACTS 6."""
+    streams.make_sure_they_are_open()
+    if not sys.flags.utf8_mode and locale.getencoding().upper() not in ("UTF-8", "UTF8"):
+        # Sources and logs are UTF-8 whatever the locale says: every open() of this process and its children follows.
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     # The base class of what typer raises for an unreadable command line, by name: it moved between releases.
     unreadable: type[Any] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
     argv = sys.argv[1:]
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="kforge", standalone_mode=False)
     except unreadable as error:
         code = output.usage_failure(error.format_message(), argv, _hint(argv))
+    except BrokenPipeError:
+        code = output.OK  # `kforge --help | head -1`
+    except OSError as error:
+        output.narrate(f"error: stdout cannot be written: {error.strerror}")
+        code = output.FAILED
+    streams.flush_stdout()
     sys.exit(code if isinstance(code, int) else output.OK)
 
 

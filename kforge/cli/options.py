@@ -19,12 +19,27 @@ Arch = Annotated[str | None, typer.Option("--arch", help="Build for this archite
 Plan = Annotated[str | None, typer.Option("--plan", help="Input plan: quick, standard or full. [default: standard]")]
 TaskFile = Annotated[Path, typer.Argument(metavar="OP.PY", help="The task: a reference and its inputs.")]
 
+Tolerance = Annotated[
+    str | None,
+    typer.Option("--tolerance", help="Widen the acceptance rule in the open, e.g. rms=4,max=8 (factors)."),
+]
+
 
 def settings() -> Config:
     """The settings in force; the cache folder is handed to the processes that build."""
     loaded = config.load()
     os.environ["KFORGE_CACHE"] = str(loaded.cache)
     return loaded
+
+
+def parse_arch(text: str | None, settings: Config) -> str | None:
+    """The architecture to build for, one that a compiler here can build; None: the device's."""
+    chosen = text or settings.arch
+    if chosen is None:
+        return None
+    from kforge.kernel.build import check_arch
+
+    return check_arch(chosen)
 
 
 def parse_tolerance(text: str | None) -> dict[str, float] | None:

@@ -168,6 +168,15 @@ def _headers() -> _Found | _Missing:
     return _Found(".".join(map(str, version)) if version else "", detail)
 
 
+def _native_call() -> _Found | _Missing:
+    if importlib.util.find_spec("torch") is None:
+        return _Missing("torch is needed to load it")
+    from kforge.kernel import native
+
+    module, text = native.load()
+    return _Missing(text) if module is None else _Found("", text)
+
+
 def _nvcc() -> _Found | _Missing:
     from kforge.kernel.build.toolchain import find_nvcc
 
@@ -219,6 +228,7 @@ PROBES: list[tuple[str, _Probe, str, str]] = [
     ("NVRTC", _nvrtc, "builds a kernel in 50 ms, without a GPU too (extras cu12, cu13)", "nvcc, else " + _NO_BUILD),
     ("CUDA headers", _headers, "cuda_fp16.h, mma.h, cub in kernels (extras cu12, cu13)", "kernels that include none"),
     ("nvcc", _nvcc, "builds what NVRTC cannot, and exports", "NVRTC builds; no export"),
+    ("native call", _native_call, "a repeated Kernel call at half the host time", "repeated calls go through Python"),
     ("tree-sitter", _package("tree_sitter", "tree-sitter"), "reads sources", "nothing can be checked"),
     (
         "tree-sitter-cuda",
@@ -252,6 +262,12 @@ PROBES: list[tuple[str, _Probe, str, str]] = [
     ("nvdisasm", _program("nvdisasm", release="release"), "instructions per source line", "no reading of instructions"),
     ("triton", _package("triton", "triton"), "tasks and candidates in Triton", "CUDA tasks; torch.compile on a CPU"),
     ("helion", _package("helion", "helion"), "tasks in Helion", "the other forms of op.py"),
+    (
+        "ray",
+        _package("ray", "ray"),
+        "bench --ray: many machines (extra distributed)",
+        "this machine, and bench --worker",
+    ),
     ("landlock", _landlock, "keeps candidates to their own folder", "a process of its own, named in the report"),
     ("seccomp", _seccomp, "denies candidates exec and sockets", "a process of its own, named in the report"),
     ("bubblewrap", _bubblewrap, "isolates compilers", "Landlock alone, named in the report"),

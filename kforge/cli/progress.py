@@ -5,11 +5,12 @@ On a terminal one line that is rewritten, plain lines otherwise. It reads events
 
 from __future__ import annotations
 
-import sys
+import textwrap
 import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from kforge.cli.streams import narration, say
 from kforge.cli.text import has_cursor, plain, style, use_colour, width
 from kforge.store.events import TRANSIENT
 
@@ -61,9 +62,16 @@ def _floor(data: Data) -> str:
     return f"floor{ms}{bound}{source}" + (": no room" if data.get("no_room") else "")
 
 
+def gist(detail: str) -> str:
+    """The line that says it: of a compiler's errors the first; of a traceback the last, behind what introduces it."""
+    first, *more = detail.strip().splitlines() or [""]
+    intro, frame, _ = first.partition('File "')
+    return intro + more[-1].strip() if frame and more else first
+
+
 def _gate(data: Data) -> str:
     outcome = {True: "passed", False: "failed", None: "not run"}[data["passed"]]
-    detail = f": {data['detail']}" if data.get("detail") and data["passed"] is not True else ""
+    detail = f": {gist(str(data['detail']))}" if data.get("detail") and not data["passed"] else ""
     return f"gate {data['name']} {outcome}{detail}"
 
 
@@ -124,7 +132,8 @@ class Progress:
     """Receives the events of a run (`progress(kind, data)`) and shows them on `stream` (default: stderr)."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
+        self._stream = stream or narration()
+        self._say = say if stream is None else stream.write
         self._started = time.monotonic()
         self._live = has_cursor(self._stream)
         self._colour = use_colour(self._stream)
@@ -141,12 +150,13 @@ class Progress:
         seconds = f"{time.monotonic() - self._started:6.1f}s"
         if not self._live:
             if kind not in TRANSIENT and not (kind == "gate" and data["passed"] is not False):
-                self._write(f"{seconds}  {text}\n")
+                lines = textwrap.wrap(text, width(self._stream) - len(seconds) - 2, break_on_hyphens=False)
+                self._say(f"{seconds}  " + ("\n" + " " * (len(seconds) + 2)).join(lines) + "\n")
             return
         if kind == "best":
             self._best = text
         if kind == "message":
-            self._write(f"{self._clear()}{text}\n")
+            self._say(f"{self._clear()}{text}\n")
             return
         parts = [seconds.strip(), text]
         if self._candidates and kind != "proposed":
@@ -154,13 +164,13 @@ class Progress:
         if self._best and kind != "best":
             parts.append(self._best)
         line = " | ".join(parts)[: max(20, width(self._stream) - 1)]
-        self._write(self._clear() + style(line, "dim", self._colour))
+        self._say(self._clear() + style(line, "dim", self._colour))
         self._shown = True
 
     def close(self) -> None:
         """Removes the live line, so that what follows starts on an empty one."""
         if self._shown:
-            self._write(self._clear())
+            self._say(self._clear())
             self._shown = False
 
     def __enter__(self) -> Progress:
@@ -171,10 +181,3 @@ class Progress:
 
     def _clear(self) -> str:
         return "\r\x1b[K" if self._shown else ""
-
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except (BrokenPipeError, ValueError):
-            self._live = False  # nobody watches any more; the run goes on

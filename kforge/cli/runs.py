@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kforge.cli import options, output
+
+if TYPE_CHECKING:
+    from kforge.store.events import Event
 
 app = typer.Typer(help="List the runs of this project, or show one.", rich_markup_mode=None)
 
@@ -40,7 +43,7 @@ def list_runs(
             speedup = "" if row.speedup is None else f"{row.speedup:.2f}x"
             status = row.status or "unfinished"
             lines.append([row.id, row.task, started, status, row.verdict or "", speedup, str(row.evaluations)])
-        out.text(table(lines, indent=""))
+        out.text(table(lines, indent="", columns=out.width))
     out.result({"runs": [asdict(row) for row in rows]})
     return output.OK
 
@@ -55,28 +58,41 @@ def show_run(
 ) -> int:
     """Show the events of one run in order."""
     from kforge import config
-    from kforge.cli.progress import describe
+    from kforge.cli.text import fill
     from kforge.errors import UsageError
-    from kforge.store.events import LOG_NAME, replay
+    from kforge.store.events import LOG_NAME, salvage
 
     root = config.load().runs
-    known = sorted(path.parent.name for path in root.glob(f"*/{LOG_NAME}"))
+    known = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     matches = [name for name in known if name == run] or [name for name in known if name.startswith(run)]
     if len(matches) != 1:
         found = f"{len(matches)} runs begin with" if matches else "no run"
-        raise UsageError(f"{found} {run!r} in {root}", "known: " + (", ".join(known[-5:]) or "none"))
-    log = list(replay(root / matches[0] / LOG_NAME))
+        raise UsageError(f"{found} {run!r} in {root}", "known: " + (", ".join((matches or known)[-5:]) or "none"))
+    log, damage = salvage(root / matches[0] / LOG_NAME)
     for event in log:
         out.event(event.kind, event.data)
-        text = describe(event.kind, event.data)
+        text = _describe(event)
         if text is not None:
-            out.text(f"{event.time - log[0].time:7.1f}s  {text}")
+            since = f"{event.time - log[0].time:7.1f}s  "
+            out.text(since + fill(text, out.width, " " * len(since), "").lstrip())
+    for line in damage:
+        output.narrate(fill(f"not readable: {line}", out.width))
     folder = str(root / matches[0])
-    out.result({"run": matches[0], "folder": folder, "events": [] if out.events else [_as_dict(e) for e in log]})
+    shown = [] if out.events else [_as_dict(event) for event in log]
+    out.result({"run": matches[0], "folder": folder, "events": shown, "damage": damage})
     return output.OK
 
 
-def _as_dict(event: object) -> dict[str, object]:
+def _describe(event: Event) -> str | None:
+    from kforge.cli.progress import describe
+
+    try:
+        return describe(event.kind, event.data)
+    except (KeyError, TypeError, ValueError):  # written by another version, or damaged and still JSON
+        return f"{event.kind} (its data cannot be read)"
+
+
+def _as_dict(event: Event) -> dict[str, object]:
     from dataclasses import asdict
 
-    return asdict(event)  # type: ignore[call-overload, no-any-return]
+    return asdict(event)

@@ -29,9 +29,7 @@ def suggest(
     require: Annotated[
         str | None, typer.Option("--require", metavar="faster", help="Exit code 1 unless the candidate is faster.")
     ] = None,
-    tolerance: Annotated[
-        str | None, typer.Option(help="Widen the acceptance rule in the open, e.g. rms=4,max=8 (factors).")
-    ] = None,
+    tolerance: options.Tolerance = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Search and judge, write no candidate.")] = False,
     json: options.Json = False,
     events: options.Events = False,
@@ -52,20 +50,20 @@ def suggest(
     from kforge.agent.suggest import suggest as run
 
     chosen = SuggestOptions(
-        out=destination or Path(settings.out) / task.stem,
+        out=(destination or Path(settings.out) / task.stem).absolute(),  # the task's code may change the folder
         budget=config.parse_seconds(budget) if budget else settings.budget,
         plan=config.parse_plan(plan) if plan else settings.plan,
         device=config.parse_device(device) if device else settings.device,
-        arch=config.parse_arch(arch) if arch else settings.arch,
+        arch=options.parse_arch(arch, settings),
         tolerance=options.parse_tolerance(tolerance),
         require_faster=require == "faster",
         dry_run=dry_run,
-        state=settings.state.absolute(),  # code of the task may change the working directory
+        state=settings.state.absolute(),
     )
 
     from kforge.cli.progress import Progress
 
-    source = task.read_text(errors="replace") if task.is_file() else ""  # op.py may move or remove itself
+    source = _read(task)  # op.py may move or remove itself
     with Progress() as progress:
 
         def emit(kind: str, data: Mapping[str, Any]) -> None:
@@ -78,18 +76,26 @@ def suggest(
     return result.exit_code
 
 
-def _show(out: output.Output, name: str, source: str, result: SuggestResult) -> None:
-    from kforge.cli.render import candidate_text, report_text
-    from kforge.cli.text import plain
+def _read(task: Path) -> str:
+    try:
+        return task.read_text(errors="replace")
+    except OSError:
+        return ""  # loading it says what is wrong
 
+
+def _show(out: output.Output, name: str, source: str, result: SuggestResult) -> None:
+    from kforge.cli.render import candidate_text, closing, report_text
+    from kforge.cli.text import fill
+
+    summary = result.summary
     if result.report is not None:
-        out.text(report_text(result.report, colour=out.colour))
+        out.text(report_text(result.report, colour=out.colour, columns=out.width))
     if result.candidate is not None:
         out.text("")
         module, files = result.candidate.module, result.candidate.files
         out.text(candidate_text(source, name, module, files, colour=out.colour))
-    if result.files:
-        out.text("")
-        out.text("\n".join(f"wrote {plain(str(path))}" for path in result.files))
+    out.text("")
     if result.last_line:
-        out.text(plain(result.last_line))
+        out.text(fill(result.last_line, out.width))
+    if result.report is not None:
+        out.text(fill(closing(result.report, result.exit_code, summary["files"], summary["run"]), out.width))

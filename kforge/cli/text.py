@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from typing import TextIO
@@ -37,19 +38,39 @@ def style(text: str, name: str, enabled: bool) -> str:
 
 
 def width(stream: TextIO) -> int:
-    """Columns of the terminal behind `stream`, or 100 where it is none."""
+    """Columns of the terminal behind `stream`; where it is none those of COLUMNS, else 80. At least 40."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns
+        return max(40, os.get_terminal_size(stream.fileno()).columns)
     except (OSError, ValueError):
-        return shutil.get_terminal_size((100, 24)).columns
+        return max(40, shutil.get_terminal_size((80, 24)).columns)
 
 
-def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Rows of equal length in aligned columns, two spaces apart; cells are made harmless and single-line."""
+def fill(text: str, columns: int, indent: str = "", hang: str = "    ") -> str:
+    """One paragraph in lines of at most `columns`, made harmless; a word that is longer stays whole."""
+    return textwrap.fill(
+        plain(" ".join(text.split())),
+        columns,
+        initial_indent=indent,
+        subsequent_indent=indent + hang,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def table(rows: Sequence[Sequence[str]], indent: str = "  ", columns: int | None = None) -> str:
+    """Rows of equal length in aligned columns, two spaces apart; cells are made harmless and single-line.
+
+    columns: the last cell of a row continues on lines below itself where it would end beyond that many.
+    """
     cells = [[" ".join(plain(cell).split()) for cell in row] for row in rows]
     if not cells:
         return ""
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    return "\n".join(
-        (indent + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))).rstrip() for row in cells
-    )
+    start = len(indent) + sum(widths[:-1]) + 2 * (len(widths) - 1)
+    room = max(16, columns - start) if columns is not None else None
+    lines = []
+    for row in cells:
+        head = indent + "".join(cell.ljust(w) + "  " for cell, w in zip(row[:-1], widths[:-1], strict=True))
+        last = textwrap.wrap(row[-1], room, break_on_hyphens=False) if room is not None else [row[-1]]
+        lines += [(head + (last[0] if last else "")).rstrip(), *(" " * start + more for more in last[1:])]
+    return "\n".join(lines)

@@ -24,6 +24,8 @@ C_TYPES = {
     "uint8": "unsigned char",
     "bool": "bool",
 }
+FLOAT_MAX = 2.0**128 - 2.0**103  # from here on a number rounds to infinity in single precision
+FLOAT_MIN = 2.0**-150  # and down from here to zero
 BYTES = {
     "float32": 4,
     "float16": 2,
@@ -38,7 +40,8 @@ BYTES = {
 }
 _RESERVED = (
     "row rows col cols lane warp tile base part total count n i j k T U W BLOCK VEC ITEMS SPLIT flat first end share "
-    "rank team blocks and or not xor int float double half bool char short long unsigned signed void const static "
+    "rank team blocks ticket tickets workspace staged slots arrived STAGED RESIDENT VECTORS PARTS SLOT BLOCKS and or "
+    "not xor int float double half bool char short long unsigned signed void const static "
     "struct class template typename new delete this if else for while do switch case default break continue return "
     "goto auto register union enum namespace using operator public private true false in out exp log sqrt tanh min "
     "max sum mean self torch nn like None True False def lambda pass from import is raise del with yield"
@@ -106,6 +109,8 @@ class Types:
         if dtype != REAL:
             return f"{int(value)}LL" if dtype == "int64" and abs(int(value)) > 2**31 - 1 else str(int(value))
         v = float(value)
+        if self.real == "float" and (abs(v) >= FLOAT_MAX or 0 < abs(v) <= FLOAT_MIN):  # as torch converts it
+            v = math.copysign(math.inf if abs(v) > 1 else 0.0, v)
         if math.isnan(v):
             return "NAN"
         if math.isinf(v):
@@ -201,10 +206,11 @@ class Scope:
     sums: dict[int, tuple[str, str]] = field(
         default_factory=dict
     )  # values held as a sum of two, to be subtracted singly
+    divisors: dict[int, str] = field(default_factory=dict)  # values with a Divisor that divides by them
 
     def child(self, var: VarText | None = None, load: Callable[[Expr, Scope], str] | None = None) -> Scope:
         inner = Scope(self.types, self.sizes, self.names, var or self.var, load or self.load, dict(self.known))
-        inner.sums = self.sums
+        inner.sums, inner.divisors = self.sums, self.divisors
         return inner
 
     def index(self, poly: Poly, tight: bool = False) -> str:
@@ -241,6 +247,8 @@ class Scope:
         if name == "sub" and e.args[1].uid in self.sums:
             large, small = self.sums[e.args[1].uid]
             return f"{self.text(e.args[0], 10)} - {large} - {small}", 10
+        if name == "div" and e.args[1].uid in self.divisors:
+            return f"{self.divisors[e.args[1].uid]}.under({self.text(e.args[0])})", 99
         if e.dtype == "bool" and name == "mul":
             name = "and"
         if e.dtype in INTEGERS and name in {"pow", "fmod", "atan2", "div", "exp", "log", "sqrt", "round"}:

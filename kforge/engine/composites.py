@@ -309,6 +309,8 @@ def _pad(imp: Importer, meta: Meta, x: Tensor, pad: Sequence[int], value: float 
     after = [0] * rank
     for k in range(len(pad) // 2):
         before[rank - 1 - k], after[rank - 1 - k] = pad[2 * k], pad[2 * k + 1]
+    for size, lo, hi in zip(x.shape, before, after, strict=True):
+        imp.at_least(size, -min(lo, hi, lo + hi))
     shape = [s + (lo + hi) for s, lo, hi in zip(x.shape, before, after, strict=True)]
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:

@@ -1,4 +1,4 @@
-"""The Python of a candidate's forward: sizes, checks, allocation, launches, results."""
+"""The Python of a candidate's forward: sizes, allocation, launches, results."""
 
 from __future__ import annotations
 
@@ -89,44 +89,6 @@ class Host:
                 return f"(*{b.name}.shape[:-1], {self.size(shape[-1])})"
         inner = ", ".join(self.size(s) for s in shape)
         return f"({inner},)" if len(shape) == 1 else f"({inner})"
-
-    def checks(self) -> list[str]:
-        """Lines that refuse shapes the kernels were not written for."""
-        lines = []
-        for b in self.names.values():
-            if b.kind != "input" or not b.shape:
-                continue
-            own = [Size(f"{b.name}_{axis}", 0) for axis in range(len(b.shape))]
-            changed = [any(s.name == o.name and s in self.graph.known for s in self.graph.sources) for o in own]
-            if not any(changed):
-                continue
-            conditions = []
-            for axis, size in enumerate(b.shape):
-                if not changed[axis]:
-                    continue
-                place = axis - len(b.shape)
-                wanted = self.size(size, use_locals=False)
-                if wanted != f"{b.name}.shape[{place}]" and not wanted.startswith(f"{b.name}.shape"):
-                    conditions.append((f"{b.name}.shape[{place}]", wanted))
-                elif size.constant is None and size.terms[0][1] > 1:
-                    conditions.append((f"{b.name}.shape[{place}] % {size.terms[0][1]}", "0"))
-            same = next((t for t in self.tensors if t is not b and t.kind == "input" and t.shape == b.shape), None)
-            earlier = list(self.names).index(same.name) < list(self.names).index(b.name) if same else False
-            if same is not None and earlier and all(changed):
-                conditions = [(f"{b.name}.shape", f"{same.name}.shape")]
-            if conditions:
-                test = " or ".join(f"{left} != {right}" for left, right in conditions)
-                lines.append(f"if {test}:")
-                wish = ", ".join(f"{left} == {right}" for left, right in conditions)
-                lines.append("    raise ValueError(")
-                lines.append(f'        f"these kernels need {wish}; "')
-                lines.append(f'        f"{b.name} has shape {{tuple({b.name}.shape)}}"')
-                lines.append("    )")
-        return lines
-
-    def ranks(self) -> list[tuple[str, int]]:
-        """Inputs whose number of dimensions matters: any but the last one is looked at."""
-        return [(b.name, len(b.shape)) for b in self.tensors if b.kind == "input"]
 
 
 def launch_lines(

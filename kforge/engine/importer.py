@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kforge.engine.cgen import C_TYPES
 from kforge.engine.evidence import Evidence, numbers_of
 from kforge.engine.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Origin
 from kforge.engine.operators import COMPARISONS, POINTWISE
@@ -60,6 +61,7 @@ class Graph:
     """An imported graph: its input buffers by placeholder name, its outputs, and what was learnt about sizes.
 
     known: sizes replaced by others or fixed. sources: where a size is read, (buffer name, dimension).
+    minimum: sizes that must be at least so much, for what is read at a fixed place.
     """
 
     inputs: dict[str, Buffer]
@@ -67,6 +69,7 @@ class Graph:
     known: dict[Size, Poly]
     sources: dict[Size, tuple[str, int]]
     real: str = "float"
+    minimum: dict[Poly, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -76,6 +79,7 @@ class Importer:
     known: dict[Size, Poly]
     evidence: Evidence
     sources: dict[Size, tuple[str, int]] = field(default_factory=dict)
+    minimum: dict[Poly, int] = field(default_factory=dict)
     node: Any = None
     free: int = 0
     operator: str = ""
@@ -115,6 +119,11 @@ class Importer:
         self.fix(a)
         self.fix(b)
         return a
+
+    def at_least(self, size: Poly, least: int) -> None:
+        """Demand that a size is `least` or more; the candidate checks that it is."""
+        if size.constant is None and least > 0:
+            self.minimum[size] = max(least, self.minimum.get(size, 0))
 
     def divide(self, size: Poly, n: int) -> Poly:
         """size / n where it is known to be a multiple of n; the candidate checks that it is."""
@@ -269,16 +278,17 @@ def import_graph(
     origins: Callable[[Any], Origin | None],
     constants: dict[str, float | int | bool] | None = None,
     variants: Callable[[], list[Any]] = list,
+    pinned: bool = False,
 ) -> Graph:
     """Import an fx.GraphModule of core ATen.
 
     names: placeholder -> (readable name, kind); origins: fx node -> Origin; constants: placeholders that are numbers;
-    variants: gives the same graph for other shapes, asked for only when a literal would fix a size. NoCandidate names
-    what has no handler.
+    variants: gives the same graph for other shapes, asked for only when a literal would fix a size; pinned: parameters
+    cannot have other sizes. NoCandidate names what has no handler.
     """
     from kforge.engine import composites, views  # noqa: F401  (they register handlers)
 
-    known: dict[Size, Poly] = {}
+    known: dict[Size, Poly] = _parameter_sizes(module, names) if pinned else {}
     evidence = Evidence(module, variants, names)
     for _ in range(300):
         try:
@@ -286,6 +296,16 @@ def import_graph(
         except Refine as refine:
             known[refine.size] = refine.value
     raise NoCandidate("the sizes of the graph do not settle", operator="shapes")
+
+
+def _parameter_sizes(module: Any, names: dict[str, tuple[str, str]]) -> dict[Size, Poly]:
+    """The sizes of all parameters and buffers, fixed."""
+    found = {}
+    for node in module.graph.nodes:
+        if node.op == "placeholder" and names.get(node.name, ("", ""))[1] == "parameter":
+            for axis, hint in enumerate(node.meta["val"].shape):
+                found[Size(f"{names[node.name][0]}_{axis}", int(hint))] = Poly.of(int(hint))
+    return found
 
 
 def _run(
@@ -317,6 +337,7 @@ def _run(
                 symbol = Size(f"{name}_{axis}", int(hint))
                 imp.sources[symbol] = (name, axis)
                 shape.append(imp.resolve(Poly.of(symbol)))
+            _refuse_dtype(fake)
             buffer = Buffer(name, _dtype(fake), tuple(shape), kind)
             real = "double" if buffer.dtype == "float64" else real
             inputs[node.name] = buffer
@@ -325,11 +346,20 @@ def _run(
             raise NoCandidate(f"the graph holds a constant tensor {node.target}", operator="constant tensor")
         elif node.op == "call_function":
             values[node] = _call(imp, node, values)
+            _refuse_dtype(node.meta.get("val"))
         elif node.op == "output":
             flat = torch.utils._pytree.tree_leaves(node.args[0])
             outputs = [values.get(n, n) if isinstance(n, torch.fx.Node) else n for n in flat]
-            return Graph(inputs, outputs, imp.known, imp.sources, real)
+            return Graph(inputs, outputs, imp.known, imp.sources, real, imp.minimum)
     raise NoCandidate("the graph has no output", operator="output")
+
+
+def _refuse_dtype(value: Any) -> None:
+    """NoCandidate for a tensor whose elements no kernel can hold (uint16, fp8, complex numbers)."""
+    import torch
+
+    if isinstance(value, torch.Tensor) and _dtype(value) not in C_TYPES:
+        raise NoCandidate(f"no kernel holds elements of dtype {_dtype(value)}", operator=f"dtype {_dtype(value)}")
 
 
 def _dtype(value: Any) -> str:

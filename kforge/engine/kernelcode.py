@@ -37,6 +37,7 @@ class KernelCode:
     tune: Mapping[str, tuple[Constant, ...]] = field(default_factory=dict)
     require: Mapping[str, str] = field(default_factory=dict)
     tuned: tuple[tuple[str, Mapping[str, Constant]], ...] = ()
+    shared: str = ""
     workspace: str = ""
     zeroed: bool = False
     limit: str = ""

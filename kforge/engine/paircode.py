@@ -21,20 +21,18 @@ class PairCode(RowCode):
     def open_pairs(self, p: Pass, outside: Names) -> None:
         self.states, self.shifts = {}, {}
         for pair in p.pairs:
-            self.helpers |= {pair.kind, "extremes", "warp_reduce"}
+            self.helpers |= {"extremes", "warp_reduce"}
             self.states[id(pair)] = outside.fresh("running" if pair.kind == "max_sumexp" else "moments")
-            if pair.kind == "moments":
-                self._declare_shift(pair, outside)
 
-    def _declare_shift(self, pair: Merged, outside: Names) -> None:
-        """Values are taken relative to the row's first: partial means are then small, and their rounding with them."""
+    def declare_shift(self, pair: Merged, outside: Names, column: str = "0", exists: str = "cols > 0") -> None:
+        """Values are taken relative to one of them: sums are then small, and their rounding with them."""
         scope = self.scope.child(
-            var=lambda v: "0" if v in self.program.cols else self._row_var(v), load=self._load_plain
+            var=lambda v: column if v in self.program.cols else self._row_var(v), load=self._load_plain
         )
         first, shift = outside.fresh("first_value"), outside.fresh("shift")
         self.names.taken |= {first, shift}
         real = self.types.real
-        self.lines.add(f"const {real} {first} = cols > 0 ? {scope.text(pair.body, 2)} : {real}(0);")
+        self.lines.add(f"const {real} {first} = {exists} ? {scope.text(pair.body, 2)} : {real}(0);")
         self.lines.add(f"const {real} {shift} = isfinite({first}) ? {first} : {real}(0);")
         self.shifts[id(pair)] = shift
 
@@ -75,10 +73,11 @@ class OnlineCode(PairCode):
         super().open_pairs(p, outside)
         real = self.types.real
         for pair in p.pairs:
-            self.helpers.add("running")
+            self.helpers |= {pair.kind, "running"}
             if pair.kind == "max_sumexp":
                 self.lines.add(f"RunningMaxSum<{real}> {self.states[id(pair)]};")
             else:
+                self.declare_shift(pair, outside)
                 self.lines.add(f"{MOMENTS} {self.states[id(pair)]} = {NEUTRAL[pair.kind]};")
         self.values = {}
 
@@ -176,63 +175,82 @@ class ChunkCode(PairCode):
                 self.declare_sum(f"{state}_sum")
             outside.taken |= {f"{state}_max", f"{state}_sum"}
 
-    def close_pairs(self, p: Pass) -> None:
-        real = self.types.real
+    def after_loads(self, p: Pass, outside: Names) -> None:
+        """The chunk's first value, read last: what waits for it may not hold up the loads of the chunk."""
         for pair in p.pairs:
-            state = self.states[id(pair)]
-            self.helpers.add("Max" if pair.kind == "max_sumexp" else "Sum")
+            if pair.kind == "moments" and self.style.first != "0" and len(self.program.cols) == 1:
+                self.declare_shift(pair, outside, self.style.first, f"{self.style.first} < {self.style.end}")
+            elif pair.kind == "moments":
+                self.declare_shift(pair, outside)
+
+    def close_pairs(self, p: Pass) -> None:
+        for pair in p.pairs:
             self.helpers.add("Sum")
             if pair.kind == "max_sumexp":
-                local = f"{state}_max"
-                self.lines.add(f"{local} = {self.combine_block('Max', local, '-INFINITY', real)};")
-                self.declare_sum(f"{state}_sum")
+                self._sum_of_exponentials(p, pair, self.states[id(pair)])
             else:
-                local = f"{state}_mean"
-                joined = self.combine_block("Sum", f"pairwise({state}_sum)", "0.0f" if real == "float" else "0.0", real)
-                self.lines.add(f"const {real} {state}_count = {self.count};")
-                self.lines.add(f"const {real} {local} = {state}_count > 0 ? {joined} / {state}_count : {real}(0);")
-                self.declare_sum(f"{state}_deviations")
-            self._second_loop(p, pair, state, local)
+                self._deviations(p, pair, self.states[id(pair)])
 
-    def _second_loop(self, p: Pass, pair: Merged, state: str, local: str) -> None:
+    def _sum_of_exponentials(self, p: Pass, pair: Merged, state: str) -> None:
         real = self.types.real
+        self.helpers |= {"Max", "max_sumexp"}
         power = pair.exponential
         keeps = power is not None and power in p.kept
-        name = f"{state}_deviations" if pair.kind == "moments" else f"{state}_sum"
-        if pair.kind == "max_sumexp":  # of a chunk that is -infinity throughout, exp(x - 0) is the 0 that it adds
-            origin = self.names.fresh("origin")
-            self.lines.add(f"const {real} {origin} = {local} == -INFINITY ? {real}(0) : {local};")
-        with self.vectors(p), self.elements([name]):
-            value = self._body_again(p, pair.body)
-            if pair.kind == "moments":
-                self.lines.add(f"const {real} deviation = {self._shifted(pair, value)} - {local};")
-                self.lines.add(f"{name}_terms[j] = deviation * deviation;")
-            elif keeps:
-                assert power is not None
-                slot = f"{self.arrays[power.uid]}[k][j]"
-                self.lines.add(f"{slot} = exp({value} - {origin});")
-                self.lines.add(f"{name}_terms[j] = {slot};")
-            else:
-                self.lines.add(f"{name}_terms[j] = exp({value} - {origin});")
-        zero = "0.0f" if real == "float" else "0.0"
-        if pair.kind == "moments":
-            total = self.combine_block("Sum", f"static_cast<double>(pairwise({name}))", "0.0", "double")
-            mine = f"{MOMENTS}{{{state}_count, {local}, {total}}}"
-            joined = self.exchange("JoinMoments", mine, f"{MOMENTS}{NEUTRAL['moments']}", MOMENTS)
-        else:
-            total = self.combine_block("Sum", f"pairwise({name})", zero, real)
-            mine = f"MaxSum<{real}>{{{local}, {total}}}"
-            joined = self.exchange("JoinMaxSum", mine, f"MaxSum<{real}>{NEUTRAL['max_sumexp']}", f"MaxSum<{real}>")
-        result = self.names.fresh("extent" if pair.kind == "max_sumexp" else "spread")
-        ctype = f"MaxSum<{real}>" if pair.kind == "max_sumexp" else MOMENTS
-        self.lines.add(f"const {ctype} {result} = {joined};")
+        local = f"{state}_max"
+        self.lines.add(f"{local} = {self.combine_block('Max', local, '-INFINITY', real)};")
+        self.declare_sum(f"{state}_sum")
+        origin = self.names.fresh("origin")  # of a chunk that is -infinity throughout, exp(x - 0) is the 0 that it adds
+        self.lines.add(f"const {real} {origin} = {local} == -INFINITY ? {real}(0) : {local};")
+        with self.vectors(p), self.elements([f"{state}_sum"], [power] if power is not None and keeps else []):
+            term = f"exp({self._body_again(p, pair.body)} - {origin})"
+            if power is not None and keeps:
+                self.lines.add(f"{self.place(power)} = {term};")
+                term = self.place(power)
+            self.lines.add(f"{state}_sum_terms[j] = {term};")
+        total = self.combine_block("Sum", f"pairwise({state}_sum)", self.types.literal(0.0, REAL), real)
+        mine = f"MaxSum<{real}>{{{local}, {total}}}"
+        joined = self.exchange("JoinMaxSum", mine, f"MaxSum<{real}>{NEUTRAL['max_sumexp']}", f"MaxSum<{real}>")
+        result = self.names.fresh("extent")
+        self.lines.add(f"const MaxSum<{real}> {result} = {joined};")
         self.publish(pair, result)
-        if keeps:
+        if power is not None and keeps:
             factor = self.names.fresh("factor")
             self.lines.add(f"const {real} {factor} = rescale({local}, {result}.max);")
-            assert power is not None
             self.factors[power.uid] = factor
             self._shares(pair, power, factor)
+
+    def _deviations(self, p: Pass, pair: Merged, state: str) -> None:
+        """Deviations from a mean that is a single number near the true one; their own sum then corrects both.
+
+        However far off the shift is, an outlier say, only the number's nearness suffers, not the result.
+        """
+        real = self.types.real
+        self.helpers.add("powers")
+        zero = self.types.literal(0.0, REAL)
+        count, mean = f"{state}_count", f"{state}_mean"
+        joined = self.combine_block("Sum", f"pairwise({state}_sum)", zero, real)
+        self.lines.add(f"const {real} {count} = {self.count};")
+        self.lines.add(f"const {real} {mean} = {self.shifts[id(pair)]} + ({count} > 0 ? {joined} / {count} : {zero});")
+        self.declare_sum(f"{state}_rest")
+        self.declare_sum(f"{state}_squares")
+        with self.vectors(p), self.elements([f"{state}_rest", f"{state}_squares"]):
+            self.lines.add(f"const {real} deviation = {self._body_again(p, pair.body)} - {mean};")
+            self.lines.add(f"{state}_rest_terms[j] = deviation;")
+            self.lines.add(f"{state}_squares_terms[j] = deviation * deviation;")
+        powers = self.names.fresh("powers")
+        ctype = f"Powers<{real}>"
+        value = f"{ctype}{{pairwise({state}_rest), pairwise({state}_squares)}}"
+        self.lines.add(f"const {ctype} {powers} = {self.combine_block('JoinPowers', value, ctype + '{0, 0}', ctype)};")
+        rest, deviations = self.names.fresh("mean_rest"), self.names.fresh("deviations")
+        self.lines.add(f"const {real} {rest} = {count} > 0 ? {powers}.sum / {count} : {zero};")
+        self.lines.add(f"const {real} {deviations} = larger({powers}.squares - {powers}.sum * {rest}, {zero});")
+        self.join_moments(pair, mean, rest, deviations)
+
+    def join_moments(self, pair: Merged, mean: str, rest: str, deviations: str) -> None:
+        """The row's mean, a sum of two numbers, and its deviations are known from here on."""
+        if not pair.mean_elsewhere:
+            self.scope.sums[pair.mean.uid] = (mean, rest)
+        self.scope.known[pair.second.uid] = deviations
 
     def _shares(self, pair: Merged, power: Expr, factor: str) -> None:
         """exp(x - max) / sum: one product an element instead of a product and a division."""
@@ -246,13 +264,13 @@ class ChunkCode(PairCode):
     def know_more(self, p: Pass, scope: Scope) -> None:
         for uid, (power, scale) in self.scales.items():
             if power in p.reused:
-                scope.known[uid] = f"({super().kept_text(power)} * {scale})"
+                scope.known[uid] = f"({self.kept_at(power)} * {scale})"
 
     def _body_again(self, p: Pass, body: Expr) -> str:
         """The pair's operand at (k, j), from what the first loop kept."""
         if body.op == "load" and body.uid in self.arrays:
             return self._load_row(body, self.scope)
-        return f"{self.arrays[body.uid]}[k][j]"
+        return self.kept_at(body)
 
     factors: dict[int, str]
     scales: dict[int, tuple[Expr, str]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from kforge.engine.cgen import RESERVED, Types
@@ -39,27 +40,35 @@ def propose(
     capture: the graph of variant 0. arch ("sm_90a") and device ("cpu", "cuda:0") are what it will run on. facts:
     TaskFacts if known. Raises NoCandidate naming the operator that no kernel covers; never a torch-only candidate.
     """
-    plan, programs = make_plan(task, capture)
-    target = _target(task, capture, device)
+    try:
+        yield from _propose(task, capture, device, policy or heuristic)
+    except RecursionError as error:
+        raise NoCandidate("its expressions are nested too deeply for one kernel", operator="a long chain") from error
+
+
+def _propose(task: Task, capture: Capture, device: str, policy: Policy) -> Iterator[Candidate]:
+    variants = cache(partial(_variants, task, capture))  # captured once, by whoever asks first
+    plan, programs = make_plan(task, capture, variants)
+    target = _target(capture, device, variants)
     options = []
     for program in programs:
         kernels = kernels_for(program, plan.types, program.name, target)
         if not kernels:
             raise NoCandidate(f"no kernel family covers {program.name}", operator=program.name)
         options.append(kernels)
-    ranked = (policy or heuristic).rank([Option(choice) for choice in _combinations(options)])
+    ranked = policy.rank([Option(choice) for choice in _combinations(options)])
     for option in ranked:
         yield write_candidate(plan, option.choices, _idea(option.choices), option.gain)
 
 
-def _target(task: Task, capture: Capture, device: str) -> Target:
+def _target(capture: Capture, device: str, variants: Callable[[], list[Any]]) -> Target:
     """The GPU at hand and the longest dimension it will meet; an H200 and the first variant where there is none."""
     import torch
 
     if not device.startswith("cuda") or not torch.cuda.is_available():
         return Target()
     processors = torch.cuda.get_device_properties(device).multi_processor_count
-    graphs = [capture.module, *_variants(task, capture)]
+    graphs = [capture.module, *variants()]
     values = [n.meta.get("val") for graph in graphs for n in graph.graph.nodes if n.op == "placeholder"]
     return Target(processors, max((n for v in values if isinstance(v, torch.Tensor) for n in v.shape), default=0))
 
@@ -90,8 +99,10 @@ def _idea(choices: list[Choice]) -> str:
     return text if len(choices) == 1 else f"{len(choices)} kernels: {text}"
 
 
-def make_plan(task: Task, capture: Capture) -> tuple[Plan, list[Program]]:
-    """Everything about the task that all candidates share."""
+def make_plan(
+    task: Task, capture: Capture, variants: Callable[[], list[Any]] | None = None
+) -> tuple[Plan, list[Program]]:
+    """Everything about the task that all candidates share. variants: gives the graphs of its other variants."""
     import torch
 
     module = capture.module
@@ -100,8 +111,18 @@ def make_plan(task: Task, capture: Capture) -> tuple[Plan, list[Program]]:
         raise NoCandidate(f"the reference changes {what} in place", operator="in-place update")
     refs = capture.placeholders()
     names, expressions = _names(refs)
+    variants = variants or partial(_variants, task, capture)
+    class_name = task.reference.__name__ if task.form.value == "module" else None
+    function_name = getattr(task.reference, "__name__", "reference")
+    arguments = _constructor_arguments(task)
+    user = read_user_code(task.source, class_name, function_name, arguments)
     graph = import_graph(
-        module, names, _origin_of, constants=_scalars(capture), variants=lambda: _variants(task, capture)
+        module,
+        names,
+        _origin_of,
+        constants=_scalars(capture),
+        variants=variants,
+        pinned=user.fixed,
     )
     labels, orders = _outputs(module, graph)
     parts = partition(graph, labels, _identifier(task.name), orders)
@@ -111,10 +132,6 @@ def make_plan(task: Task, capture: Capture) -> tuple[Plan, list[Program]]:
     for node, buffer in graph.inputs.items():
         if buffer in used or buffer.kind == "input":
             pieces.append(Piece(buffer, expressions[node]))
-    class_name = task.reference.__name__ if task.form.value == "module" else None
-    function_name = getattr(task.reference, "__name__", "reference")
-    arguments = _constructor_arguments(task)
-    user = read_user_code(task.source, class_name, function_name, arguments)
     if not user.copied:
         init = task.init_call()
         user.members = [rebuilt_state(task.make_reference(0, "cpu"), tuple(init.args), dict(init.kwargs))]
@@ -247,9 +264,4 @@ def _outputs(module: Any, graph: Graph) -> tuple[list[str], dict[str, tuple[int,
     return labels, orders
 
 
-def fixed_sizes(graph: Graph) -> dict[str, int]:
-    """Sizes that the candidate is bound to: size name -> value."""
-    return {s.name: v.constant for s, v in graph.known.items() if v.constant is not None}
-
-
-__all__ = ["Poly", "fixed_sizes", "make_plan", "propose"]
+__all__ = ["Poly", "make_plan", "propose"]

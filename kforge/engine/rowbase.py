@@ -12,7 +12,8 @@ from kforge.engine.symbols import Poly, Value, Var
 from kforge.engine.text import Lines
 
 RESERVED_WORDS = (
-    "own row rows col cols lane warp tile base k j partials T U W at i n flat first end share rank team ticket"
+    "own row rows col cols lane warp tile base k j partials T U W at i n flat first end share rank team ticket tickets "
+    "blocks workspace staged slots arrived"
 )
 
 

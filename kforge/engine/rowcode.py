@@ -6,8 +6,8 @@ again tile by tile, and how partial results are combined; the statements per ele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from kforge.engine.access import Access
@@ -24,6 +24,8 @@ class RowCode(CodeBase):
     """Emits the passes of a program in one style."""
 
     results: dict[int, str] = field(default_factory=dict)
+    items = "ITEMS"  # vectors of a row or tile that a thread walks
+    never_empty = False  # rows have a column at least
 
     def emit(self) -> str:
         for n, p in enumerate(self.passes):
@@ -31,9 +33,13 @@ class RowCode(CodeBase):
                 self.lines.blank()
             self.row_stores(p)
             self.hoist(p.roots)
+            self.declare_divisors(p.roots)
             if p.roots:
                 self.walk(p)
         return str(self.lines)
+
+    def declare_divisors(self, roots: list[Expr]) -> None:
+        """Row values that elements are divided by, where a schedule has cheaper quotients for them."""
 
     def row_stores(self, p: Pass) -> None:
         if not p.row_stores:
@@ -72,20 +78,21 @@ class RowCode(CodeBase):
         """The loop over this thread's vectors of a row or tile; `col` is the first column of a vector."""
         s = self.style
         base = f"{s.first} + " if s.first != "0" and not s.tiled else "tile + " if s.tiled else ""
-        with self.lines.block("for (int k = 0; k < ITEMS; ++k)", unroll=True):
+        with self.lines.block(f"for (int k = 0; k < {self.items}; ++k)", unroll=True):
             self.lines.add(f"const {s.column} {self.at} = {base}(k * {s.threads} + {s.thread}) * VEC;")
             with self.lines.block(f"if ({self.at} < {s.end})"):
                 yield
 
     @contextmanager
-    def clamped_vectors(self) -> Iterator[None]:
+    def clamped_vectors(self, start: str = "0", stop: str = "ITEMS") -> Iterator[None]:
         """As `vectors` for loads alone, without a condition on each: a compiler that may not skip a load issues them
         all before it waits for the first. With conditions it waited in between; RMS norm over 32,768 columns then
         reached 0.77 of the floor."""
         s = self.style
         base = f"{s.first} + " if s.first != "0" else ""
-        loop = self.lines.block("for (int k = 0; k < ITEMS; ++k)", unroll=True)
-        with self.lines.block(f"if ({s.end} > 0)"), loop:
+        loop = self.lines.block(f"for (int k = {start}; k < {stop}; ++k)", unroll=True)
+        some = nullcontext() if self.never_empty else self.lines.block(f"if ({s.end} > 0)")
+        with some, loop:
             self.lines.add(f"const {s.column} own = {base}(k * {s.threads} + {s.thread}) * VEC;")
             self.lines.add(f"const {s.column} {self.at} = own < {s.end} ? own : {s.end} - VEC;  // the last again")
             yield
@@ -139,6 +146,7 @@ class RowCode(CodeBase):
                         self.lines.add(f"{sums[uid]}.add(pairwise({part}));")
         else:
             self.preload(p, preload, outside)
+            self.after_loads(p, outside)
             self.kept_arrays(p, outside)
             with self.vectors(p):
                 self.split_columns()
@@ -176,14 +184,18 @@ class RowCode(CodeBase):
         return []
 
     @contextmanager
-    def elements(self, sums: list[str]) -> Iterator[None]:
-        """The loop over a vector's elements; each of `sums` gets the sum of its terms, which the loop fills in."""
+    def elements(self, sums: list[str], kept: Sequence[Expr] = ()) -> Iterator[None]:
+        """The loop over a vector's elements, which fills in the terms of each of `sums` and the values of `kept`."""
         for name in sums:
             self.lines.add(f"{self.types.real} {name}_terms[VEC];")
         with self.lines.block("for (int j = 0; j < VEC; ++j)", unroll=True):
             yield
         for name in sums:
-            self.lines.add(f"{name}[k] = pairwise({name}_terms);")
+            self.add_terms(name)
+
+    def add_terms(self, name: str) -> None:
+        """The sum of a vector's terms goes to the partial sums `name`."""
+        self.lines.add(f"{name}[k] = pairwise({name}_terms);")
 
     def _is_vector(self, e: Expr) -> bool:
         return self.memory.loads[e.uid].kind == "vector"
@@ -221,14 +233,29 @@ class RowCode(CodeBase):
     def know_more(self, p: Pass, scope: Scope) -> None:
         """Further values that what is kept gives more cheaply than their formula does."""
 
-    def kept_text(self, e: Expr) -> str:
-        """A kept value at (k, j)."""
+    def after_loads(self, p: Pass, outside: Names) -> None:
+        """What is read beside the row's elements, once their loads are on their way."""
+
+    def place(self, e: Expr) -> str:
+        """Where a value that is kept is written, at (k, j)."""
         return f"{self.arrays[e.uid]}[k][j]"
+
+    def kept_at(self, e: Expr) -> str:
+        """A kept value at (k, j), as it was written."""
+        return f"{self.arrays[e.uid]}[k][j]"
+
+    def kept_text(self, e: Expr) -> str:
+        """A kept value at (k, j), as it is wanted."""
+        return self.kept_at(e)
+
+    def wish(self, e: Expr) -> str:
+        """The name that a kept value should have."""
+        return wished_name(e, self.final)
 
     def kept_arrays(self, p: Pass, outside: Names) -> None:
         for e in p.kept:
             if e.uid not in self.arrays:
-                name = outside.fresh(wished_name(e, self.final))
+                name = outside.fresh(self.wish(e))
                 self.names.taken.add(name)
                 self.lines.add(f"{self.types.scalar(e.dtype)} {name}[ITEMS][VEC];")
                 self.arrays[e.uid] = name
@@ -250,26 +277,24 @@ class RowCode(CodeBase):
                 outs[n] = self.names.fresh(f"{s.buffer.name}_out")
                 self.lines.add(f"Pack<{self.types.element(s.buffer)}, VEC> {outs[n]};")
         terms = [sums[r.uid] for r in p.reductions if self.by_pairs(r)] + self.pair_sums(p)
-        with self.elements(terms):
+        later = {pair.exponential.uid for pair in p.pairs if pair.exponential is not None}
+        kept = [
+            e for e in p.kept if e.uid not in later and (e.op != "load" or self.memory.loads[e.uid].kind != "vector")
+        ]
+        with self.elements(terms, kept):
             scope = self.scope.child(var=self._element_var)
             scope.names = self.names
             for e in p.reused:
                 if e.op != "load" or self.memory.loads[e.uid].kind != "vector":
                     scope.known[e.uid] = self.kept_text(e)
             self.know_more(p, scope)
-            later = {pair.exponential.uid for pair in p.pairs if pair.exponential is not None}
-            kept = [
-                e
-                for e in p.kept
-                if e.uid not in later and (e.op != "load" or self.memory.loads[e.uid].kind != "vector")
-            ]
             steps = named_steps(p.roots, set(scope.known))
             for e in [*steps, *[e for e in kept if e not in steps]]:
                 if e.uid in scope.known or not is_element(e, self.program.cols):
                     continue
                 if e in kept:
-                    self.lines.add(f"{self.arrays[e.uid]}[k][j] = {scope.text(e)};")
-                    scope.known[e.uid] = f"{self.arrays[e.uid]}[k][j]"
+                    self.lines.add(f"{self.place(e)} = {scope.text(e)};")
+                    scope.known[e.uid] = self.place(e)
                 else:
                     self.lines.add(scope.declare(e, wished_name(e, self.final)))
             self.element_pairs(p, scope)

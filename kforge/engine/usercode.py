@@ -6,9 +6,12 @@ Submodules stay, since they hold the parameters under their names; their computi
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from kforge.engine.text import fold
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +30,7 @@ class UserCode:
     members: list[str] = field(default_factory=list)
     signature: str = "self"
     uses_nn: bool = True
+    fixed: bool = False  # the constructor takes only the captured arguments, so parameters have the captured sizes
     copied: bool = True  # False: the class inherits more than nn.Module, and its state is rebuilt by name
 
 
@@ -63,8 +67,9 @@ def read_user_code(
         code.signature = _signature(forward, add_self=False)
         needed |= _names(forward.args)
     if any(ast.unparse(base) not in PLAIN_BASES for base in cls.bases):
-        code.copied = False
+        code.copied, code.fixed = False, True
         return code
+    code.fixed = _holds_all(methods.get("__init__"), arguments or {})
     bases = ", ".join(ast.get_source_segment(source, b) or "" for b in cls.bases)
     code.head = f"class ModelNew({bases}):"
     for node in kept:
@@ -114,9 +119,9 @@ def rebuilt_state(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[s
     lines = ["    def __init__(self, *args, **kwargs):"]
     lines += ['        """The reference\'s parameters and buffers by name; their values come from load_state_dict."""']
     if all(map(_is_literal, [*args, *kwargs.values()])):
-        lines.append(f"        if (args, kwargs) != ({args!r}, {kwargs!r}):")
+        lines += fold(f"        if (args, kwargs) != ({args!r}, {kwargs!r}):")
         call = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
-        lines.append(f"            raise ValueError({f'these kernels were written for ModelNew({call})'!r})")
+        lines += _refusal(" " * 8, f"these kernels were written for ModelNew({call})")
     lines += ["        super().__init__()"]
     for path, part in module.named_modules():
         if path:
@@ -142,8 +147,7 @@ def _owner(path: str) -> str:
 
 def _guarded(text: str, init: ast.FunctionDef, arguments: Mapping[str, Any]) -> str:
     """The constructor with a check of its arguments: a number such as eps is part of the kernels."""
-    known = {a.arg for a in (*init.args.posonlyargs, *init.args.args, *init.args.kwonlyargs)}
-    held = {name: value for name, value in arguments.items() if name in known and _is_literal(value)}
+    held = _held(init, arguments)
     if not held:
         return text
     has_docstring = ast.get_docstring(init) is not None and len(init.body) > 1
@@ -154,11 +158,31 @@ def _guarded(text: str, init: ast.FunctionDef, arguments: Mapping[str, Any]) -> 
     names, values = ", ".join(held), ", ".join(map(repr, held.values()))
     test = f"{names} != {values}" if len(held) == 1 else f"({names}) != ({values})"
     call = ", ".join(f"{name}={value!r}" for name, value in held.items())
-    lines[at:at] = [
-        f"{pad}if {test}:",
-        f"{pad}    raise ValueError({f'these kernels were written for {call}'!r})",
-    ]
+    lines[at:at] = [*fold(f"{pad}if {test}:"), *_refusal(pad, f"these kernels were written for {call}")]
     return "\n".join(lines)
+
+
+def _refusal(pad: str, message: str, width: int = 100) -> list[str]:
+    """The raise under an `if` at `pad`; a long message as literals that Python joins."""
+    line = f"{pad}    raise ValueError({message!r})"
+    if len(line) <= 120:
+        return [line]
+    parts = [""]
+    for word in re.split(r"(?<= )", message):
+        if parts[-1] and len(parts[-1]) + len(word) > width:
+            parts.append("")
+        parts[-1] += word
+    return [f"{pad}    raise ValueError(", *(f"{pad}        {part!r}" for part in parts), f"{pad}    )"]
+
+
+def _held(init: ast.FunctionDef, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that a check in the constructor can compare."""
+    known = {a.arg for a in (*init.args.posonlyargs, *init.args.args, *init.args.kwonlyargs)}
+    return {name: value for name, value in arguments.items() if name in known and _is_literal(value)}
+
+
+def _holds_all(init: ast.FunctionDef | ast.AsyncFunctionDef | None, arguments: Mapping[str, Any]) -> bool:
+    return not arguments or (isinstance(init, ast.FunctionDef) and len(_held(init, arguments)) == len(arguments))
 
 
 def _is_literal(value: Any) -> bool:

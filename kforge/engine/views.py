@@ -163,6 +163,7 @@ def _slice(
     if size.constant is None:
         if step != 1:
             imp.fix(size)
+        imp.at_least(size, first)
         width = size - first
     else:
         width = Poly.of(meta.shape[d])
@@ -204,6 +205,7 @@ def _pieces(imp: Importer, size: Poly, widths: list[int], read: Callable[[Any], 
 @handles("select")
 def _select_one(imp: Importer, meta: Meta, x: Tensor, dim: int, index: int) -> Tensor:
     d = dim % len(x.shape)
+    imp.at_least(x.shape[d], index + 1 if index >= 0 else -index)
     at = Poly.of(index) if index >= 0 else x.shape[d] + index
     return imp.view(x, x.shape[:d] + x.shape[d + 1 :], lambda i: (*i[:d], at, *i[d:]))
 
@@ -347,6 +349,9 @@ def _gather(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tensor, **_
     for axis in range(len(x.shape)):
         if axis != d and x.shape[axis].hint() == indices.shape[axis].hint():
             imp.equal(x.shape[axis], indices.shape[axis])
+        elif axis != d:  # fewer indices than there are elements: no relation holds for other sizes
+            imp.fix(x.shape[axis])
+            imp.fix(indices.shape[axis])
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         position = _position(ctx, indices, index, x.shape[d], guard, wrap=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kforge.engine.cgen import Types
+from kforge.engine.guards import Guards, dtypes, refuse
 from kforge.engine.hostcode import Host, launch_lines
 from kforge.engine.importer import Graph
 from kforge.engine.ir import Buffer, Program, walk
@@ -15,6 +16,7 @@ from kforge.engine.kernelcode import KernelCode, bind_types, render
 from kforge.engine.partition import Partition
 from kforge.engine.splitcode import SLOT_BYTES
 from kforge.engine.tensors import Tensor
+from kforge.engine.text import fold
 from kforge.engine.usercode import UserCode
 from kforge.errors import NoCandidate
 from kforge.kernel.candidate import Candidate
@@ -68,7 +70,7 @@ def write_candidate(plan: Plan, choices: Sequence[Choice], idea: str, gain: floa
 
 def _cuda(plan: Plan, codes: list[KernelCode], idea: str) -> str:
     use = frozenset().union(*(c.helpers for c in codes))
-    includes: list[str] = []
+    includes = ["cuda_pipeline.h"] if "held" in use else []
     notes = ["", *(_sentence(idea, 110)), "", f"What it computes, in the lines of {plan.file}:"]
     lines = {o: None for c in codes for o in c.program.origins if o.text}
     notes += [f"  {o.line:4d}  {o.text}" for o in sorted(lines, key=lambda o: o.line)] or ["  see the reference"]
@@ -127,6 +129,8 @@ def _module(plan: Plan, choices: Sequence[Choice], codes: list[KernelCode], idea
         body=forward,
     )
     text = re.sub(r"\n{4,}", "\n\n\n", text)
+    own = {line for block in [*plan.user.helpers, *plan.user.members, *imports] for line in block.splitlines()}
+    text = "\n".join(part for line in text.splitlines() for part in ([line] if line in own else fold(line)))
     return re.sub(r"(class ModelNew.*:\n)\n+", r"\1", text).rstrip() + "\n"
 
 
@@ -145,6 +149,7 @@ def _declaration(code: KernelCode, variable: str, types: Types) -> dict[str, Any
         "expression": code.expression,
         "grid": code.grid,
         "block": code.block,
+        "shared": code.shared,
         "constants": values(code.constants),
         "types": "{" + ", ".join(f'"{k}": "{v}"' for k, v in bound.items()) + "}" if bound else "",
         "tune": [(k, "[" + ", ".join(map(repr, v)) + "]") for k, v in code.tune.items()],
@@ -172,12 +177,13 @@ def _forward(plan: Plan, choices: Sequence[Choice], variables: Mapping[str, str]
     for p in plan.pieces:
         if p.expression != p.buffer.name:
             lines.append(f"{p.buffer.name} = {p.expression}")
-    lines += _rank_checks(plan)
-    lines += host.checks()
+    used = {b.name for choice in choices for b in choice[0].program.buffers}
+    given = [p.buffer for p in plan.pieces]
+    lines += Guards(given, plan.graph.minimum).sizes()
+    lines += dtypes([b for b in sorted(given, key=lambda b: b.kind != "input") if b.name in used], plan.types)
     outputs = {b.name: b for b in plan.parts.outputs}
     tensors = [t for t in plan.graph.outputs if isinstance(t, Tensor)]
     layouts = {b.name: t.layout for b, t in zip(plan.parts.outputs, tensors, strict=True) if t.layout is not None}
-    used = {b.name for choice in choices for b in choice[0].program.buffers}
     for name in dict.fromkeys(layout.name for layout in layouts.values()):
         lines.append(f"{name}_given = {name}")
     for p in plan.pieces:
@@ -219,26 +225,13 @@ def _tree(value: Any) -> str:
     raise NoCandidate(f"an output tree with a {type(value).__name__}", operator="output")
 
 
-def _rank_checks(plan: Plan) -> list[str]:
-    """Sizes are read by position: a tensor of another rank would be read, or left, in part."""
-    lines = []
-    for p in plan.pieces:
-        b = p.buffer
-        if b.kind == "input" and b.shape:
-            lines.append(f"if {b.name}.dim() != {len(b.shape)}:")
-            lines.append(
-                f'    raise ValueError(f"these kernels need {b.name} with {len(b.shape)} dimensions; '
-                f'it has shape {{tuple({b.name}.shape)}}")'
-            )
-    return lines
-
-
 def _literal_checks(plan: Plan) -> list[str]:
     lines = []
     for path, value in plan.literals.items():
         test = f"{path} is not {value!r}" if value is None or isinstance(value, bool) else f"{path} != {value!r}"
-        lines.append(f"if {test}:")
-        lines.append(f'    raise ValueError(f"these kernels were written for {path} = {value!r}, not {{{path}!r}}")')
+        shown = path.replace('"', "'")
+        wish = f"these kernels were written for {path} = {value!r}".replace("{", "{{").replace("}", "}}")
+        lines += refuse(test, wish.replace('"', "'"), f"it is {{{shown}!r}}")
     return lines
 
 

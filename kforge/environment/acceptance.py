@@ -25,6 +25,12 @@ LONE = 4  # units in the last place that such an element may be off, beside the 
 GROSS = 8.0  # beyond this ratio no true ratio of 1 has ever been seen at 32 draws, so nothing is gained by waiting
 
 
+def _halves() -> tuple[torch.dtype, ...]:
+    import torch
+
+    return (torch.float16, torch.bfloat16)
+
+
 @dataclass(frozen=True)
 class Limits:
     """Factors over the baseline: pooled RMS (a) and single elements (b). label names the class that is printed."""
@@ -32,6 +38,10 @@ class Limits:
     rms: float
     max: float
     label: str
+
+    def times(self, factor: float) -> Limits:
+        """Both bounds wider by this factor."""
+        return self if factor == 1.0 else Limits(self.rms * factor, self.max * factor, self.label)
 
 
 def limits_for(dtype: torch.dtype, tolerance: Tolerance) -> Limits:
@@ -108,6 +118,7 @@ class Pool:
         self.candidate_max = self.baseline_max = 0.0
         self.excess = self.lone_excess = 0.0  # largest error after 1 (after LONE) units in the last place are taken off
         self.place = ""
+        self.signed = self.most = 0.0  # of half types: sum and largest size of the errors in units in the last place
         self._tiles: dict[str, list[torch.Tensor]] = {}
         self._masks = ""
 
@@ -127,6 +138,10 @@ class Pool:
         second = _error(candidate, expected, also=baseline)
         unit = ulp(expected.nan_to_num(0.0, 0.0, 0.0), self.dtype)
         beyond = (second - unit).clamp_min(0.0)
+        if self.dtype in _halves():
+            units = ((candidate.double() - expected) / unit).nan_to_num(0.0, 0.0, 0.0)
+            self.signed += float(units.sum())
+            self.most = max(self.most, _largest(units.abs()))
         squares = [e * e for e in (second, first, beyond)]
         sums = [float(s.sum()) for s in squares]
         self.draws += 1
@@ -149,6 +164,11 @@ class Pool:
         return Draw(math.sqrt(sums[0] / n), math.sqrt(sums[1] / n), _largest(second), _largest(first))
 
     @property
+    def masks_differ(self) -> bool:
+        """Whether a NaN or an infinity is where none should be, or is missing."""
+        return bool(self._masks)
+
+    @property
     def candidate_rms(self) -> float:
         return math.sqrt(self.candidate_sq / self.count) if self.count else 0.0
 
@@ -157,9 +177,24 @@ class Pool:
         return math.sqrt(self.baseline_sq / self.baseline_count) if self.baseline_count else 0.0
 
     @property
+    def largest_ulp(self) -> float | None:
+        """Of half outputs, the candidate's largest error in units in the last place of the right value."""
+        return self.most if self.dtype in _halves() and self.count else None
+
+    @property
+    def mean_ulp(self) -> float | None:
+        """Of half outputs, the signed mean error in units in the last place: far from 0, the rounding is biased."""
+        return self.signed / self.count if self.dtype in _halves() and self.count else None
+
+    @property
     def ratio(self) -> float | None:
         """Candidate over baseline RMS; None where the baseline is exact."""
         return self.candidate_rms / self.baseline_rms if self.baseline_rms else None
+
+    @property
+    def allowed(self) -> float:
+        """The bound on `ratio`; small outputs wait for draws instead of taking slack."""
+        return self.limits.rms * (1.0 if self.small else _slack(self.effective))
 
     @property
     def effective(self) -> float:
@@ -205,7 +240,7 @@ class Pool:
         if not self.told:
             return Outcome(True)  # (b) alone says something here
         ratio = self.ratio or 0.0
-        limit = self.limits.rms * (1.0 if self.small else _slack(self.effective))  # small outputs wait for draws
+        limit = self.allowed
         words = (
             f"RMS error {self.candidate_rms:.3g} is {ratio:.3g}x the baseline's {self.baseline_rms:.3g} "
             f"(limit {limit:.3g}x, {self.draws} draws)"

@@ -8,35 +8,36 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kforge.environment.acceptance import FULL_DRAWS, Outcome, Pool, limits_for
+from kforge.environment.acceptance import FULL_DRAWS, Outcome
 from kforge.environment.detectors import Watch, explain
-from kforge.environment.findings import Failure, Result, StateProblem
-from kforge.environment.inputs import Case, Plan
+from kforge.environment.findings import Failure, Refusals, Result, StateProblem
+from kforge.environment.influence import changes, follows
+from kforge.environment.inputs import CORE, GIVEN, Case, Plan
 from kforge.environment.preparation import Expected, Prepared, Skip
-from kforge.environment.provenance import EQUAL, judge_discrete
-from kforge.environment.report import CaseResult, Error, Status
+from kforge.environment.randomness import draws_that_differ
+from kforge.environment.report import CaseResult, Status
 from kforge.environment.structure import (
     Problem,
     check_inputs,
     check_structure,
     check_untouched_state,
 )
-from kforge.environment.written import gives_back_inputs, same_answers, shows_both, shows_pattern
-from kforge.errors import ChildFailed
+from kforge.environment.values import Values
+from kforge.environment.written import gives_back_inputs, largest_gap, same_answers, shows_both, shows_pattern
+from kforge.errors import ChildFailed, TaskError
 from kforge.worker.poison import PATTERNS
 
 if TYPE_CHECKING:
-    import torch
-
     from kforge.kernel.candidate import Candidate
     from kforge.worker import CallReply, Child
 
 CONFIRM_S = {"cpu": 20.0, "cuda": 10.0}  # further draws that a suspected failure of a small output may cost
-BASELINE_S = {"quick": 0.4}  # seconds of baseline draws for a small output (1.5 in the larger plans)
-HISTORY = 4  # earlier answers kept to recognise a cached one
+NAMED = 12  # cases that one line of the report names
+HISTORY, HISTORY_BYTES = 4, 512 << 20  # earlier answers kept to recognise a cached one: at least, and while they fit
 
 
 class Correctness:
@@ -50,57 +51,89 @@ class Correctness:
         watch: Watch,
         overrides: Mapping[str, Any] | None = None,
         on_case: Callable[[CaseResult], None] = lambda result: None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.prepared, self.candidate, self.plan, self.watch = prepared, candidate, plan, watch
         self.overrides, self.on_case = overrides, on_case
         self.result = Result()
-        self.pools: dict[tuple[Any, str], Pool] = {}
+        self.refusals = refusals or Refusals()
+        self.values = Values(prepared, plan)
         self.current: tuple[Case, Expected, int] | None = None  # what a dying child was working on
         self._loaded: int | None = None
         self._fresh = True  # the next call is the first since the module was loaded
         self._earlier: list[tuple[Expected, CallReply]] = []
         self._pattern = PATTERNS[0]  # that fresh memory held in the last call, on the CPU
         self._poisoned = False  # whether it did
-        self._twice: set[tuple[int, str]] = set()  # variants and layouts that ran under both patterns
+        self._twice: set[tuple[int, str, str, str]] = set()  # forms that ran under both patterns
+        self._skipped: dict[str, list[str]] = {}  # reason -> cases
 
     def run(self, child: Child) -> Result:
         """All cases of the plan, then the draws that small outputs need; stops at the first failure."""
+        with _one_thread(self.prepared.device):
+            return self._run(child)
+
+    def look(self, child: Child, case: Case) -> Result:
+        """This case alone: a first look, before everything that the plan needs is built."""
+        with _one_thread(self.prepared.device):
+            self._poisoned = child.in_force()["poison"].startswith("in force")
+            self._case(child, case)
+            self.result.error = self.values.worst()
+            return self.result
+
+    def _run(self, child: Child) -> Result:
         self._poisoned = child.in_force()["poison"].startswith("in force")
         deadline = time.monotonic() + self.plan.seconds(self.prepared.device)
-        dropped: list[str] = []
-        for case in self._order():
-            if case.extra and time.monotonic() > deadline:
-                dropped.append(case.label)
-                continue
+        required, extras = self._order()
+        for case in required:
             if self._case(child, case):
                 break
-        if dropped:
-            self.result.not_tested.append(f"no time left in plan {self.plan.name}: " + "; ".join(dropped))
         if self.result.failure is None:
             self._further_draws(child, deadline)
-            self._list_undecided()
         if self.result.failure is None and self.plan.name != "quick":
             self._same_address(child)
-        self.result.error = self._worst()
+        random_outputs = self.prepared.facts is not None and self.prepared.facts.random
+        if self.result.failure is None and random_outputs:
+            self._draws_anew(child)
+        if self.result.failure is None and self.plan.name != "quick" and not random_outputs:
+            self._influences(child)
+        dropped: list[Case] = []
+        for case in extras if self.result.failure is None else ():
+            if time.monotonic() > deadline:
+                dropped.append(case)
+            elif self._case(child, case):
+                break
+        self._list_untested(dropped)
+        self.result.error = self.values.worst()
         return self.result
 
-    def _order(self) -> list[Case]:
-        """Required cases shuffled within each state (the number and order of calls tell a candidate nothing)."""
+    def _order(self) -> tuple[list[Case], list[Case]]:
+        """Required cases shuffled within each state (number and order of calls tell a candidate nothing), extras."""
         rng = random.Random(self.prepared.seed("order", self.candidate.digest, self.plan.name))
         required = [case for case in self.plan.cases if not case.extra]
         rng.shuffle(required)
         required.sort(key=lambda case: case.state_seed)
-        return required + [case for case in self.plan.cases if case.extra]
+        return required, [case for case in self.plan.cases if case.extra]
 
     def _case(self, child: Child, case: Case) -> bool:
         """One case of the plan; True when the gate is over."""
+        if case in self.refusals:
+            return False
+        if case.order and self.prepared.device != "cpu":
+            self.result.inapplicable += 1
+            return False
         try:
             expected = self.prepared.expected(case)
         except Skip as reason:
-            self.result.not_tested.append(f"{case.label}: {reason}")
+            self.result.inapplicable += 1
+            if str(reason):
+                self._skipped.setdefault(str(reason), []).append(case.label)
             return False
-        self._steady(case)
-        failure, worst = self._ask(child, case, expected)
+        try:
+            failure, worst = self._ask(child, case, expected)
+        except ChildFailed as raised:
+            if not self.refusals.accept(case, raised):
+                raise
+            return False
         failure = failure or self._other_pattern(child, case, expected)
         if failure is None and not self.result.influence:
             self.result.influence = self._influence(child, expected)
@@ -122,29 +155,82 @@ class Correctness:
             every = self._fresh or self.prepared.stateful
             state = "all" if every else "buffers"
             self._pattern = PATTERNS[self.result.calls % 2]
-            reply = child.call(now.call, place=place, seed=now.seed, state=state, pattern=self._pattern)
+            reply = child.call(
+                now.call, place=place, seed=now.seed, state=state, pattern=self._pattern, order=case.order
+            )
             self._note(reply)
             failure = self._judge(case, now, reply, step, worst)
-            self._earlier = [*self._earlier[-HISTORY + 1 :], (now, reply)]
+            self._remember(now, reply)
             if failure is not None or now.then is None:
                 return failure, worst
             now, step = now.then, step + 1
 
+    def _remember(self, expected: Expected, reply: CallReply) -> None:
+        self._earlier.append((expected, reply))
+        held = sum(earlier.nbytes for earlier, _ in self._earlier)
+        while len(self._earlier) > HISTORY and held > HISTORY_BYTES:
+            held -= self._earlier.pop(0)[0].nbytes
+
     def _other_pattern(self, child: Child, case: Case, expected: Expected) -> Failure | None:
-        """Once a variant and layout: the same call over memory of the other pattern: what shows both is unwritten."""
-        if self.prepared.stateful or not self._poisoned or (case.variant, case.layout) in self._twice:
+        """Once a form: the same call over memory of the other pattern: what shows both is unwritten."""
+        here = case.shape in (GIVEN, "prime") and not case.extra
+        if self.prepared.stateful or not self._poisoned or not here or case.form in self._twice:
             return None
-        self._twice.add((case.variant, case.layout))
+        self._twice.add(case.form)
         self.watch.clear("unwritten_output")
         first, before = self._earlier[-1][1], self._pattern
         self._pattern = next(p for p in PATTERNS if p != before)
         second = child.call(expected.call, seed=expected.seed, pattern=self._pattern)
         self._note(second)
+        if problem := check_structure(expected, second):
+            return Failure(Status.WRONG, f"{case.label}, called again: {problem.message}", case, expected)
         words = shows_both(expected, (first, second), (before, self._pattern))
         if not words:
-            return None
+            return self._repeats(case, expected, first, second)
         self.watch.fire("unwritten_output", words)
         return Failure(Status.WRONG, f"{case.label}: {words}", case, expected)
+
+    def _repeats(self, case: Case, expected: Expected, first: CallReply, second: CallReply) -> Failure | None:
+        """The same call twice, after the same seed: a difference is reported, and fails where it is ruled out.
+
+        It is ruled out by a `deterministic` constraint, and where the outputs are random: then by manual_seed.
+        """
+        if same_answers(first, second):
+            return None
+        gap = largest_gap(first, second)
+        self.result.run_to_run = max(self.result.run_to_run, gap)
+        facts, constraints = self.prepared.facts, {c.name for c in self.prepared.task.constraints}
+        if facts is not None and facts.random:
+            words = "two calls after the same torch.manual_seed give different answers"
+        elif "deterministic" in constraints:
+            words = f"two equal calls differ by up to {gap:.3g}, and the task asks for a deterministic kernel"
+        else:
+            return None
+        return Failure(Status.WRONG, f"{case.label}: {words}", case, expected)
+
+    def _draws_anew(self, child: Child) -> None:
+        """Random outputs: another draw after another seed and in a further call, and a generator that has advanced."""
+        case = Case()
+        expected = self.prepared.expected(case)
+        choices = self.prepared.choices(case, expected)
+        if choices is None:
+            return
+        most = draws_that_differ(choices)
+        if most is None:
+            self.result.not_tested.append("whether each call draws anew: so few elements are often dropped alike")
+            return
+        self._load(child, case)
+        first = child.call(expected.call, seed=1)
+        words = ""
+        if all(same_answers(first, child.call(expected.call, seed=seed)) for seed in range(2, 2 + most)):
+            words = "the draw is the same after another seed"
+        elif all(same_answers(first, child.call(expected.call, seed=None)) for _ in range(most)):
+            words = "two calls in a row draw the same"
+        elif not first.rng_advanced:
+            words = "torch's generator has not advanced"
+        if words:
+            self.result.failure = Failure(Status.WRONG, f"{case.label}: {words}", case, expected)
+            self.result.cases.append(CaseResult(f"{case.label}, drawn again", False, detail=words))
 
     def _influence(self, child: Child, expected: Expected) -> bool | None:
         """Whether the same call without launches answers otherwise. None where nothing can be told from this case."""
@@ -159,10 +245,13 @@ class Correctness:
             if failure.kind != "raised":
                 raise
             return True  # it noticed that its kernels had not run
+        if silent.replays:  # a graph launches what it was captured with
+            return self.result.influence
         return not same_answers(reply, silent)
 
-    def _load(self, child: Child, case: Case) -> None:
-        if self._loaded == case.state_seed and not self.prepared.stateful:
+    def _load(self, child: Child, case: Case, tensors: Mapping[str, Any] | None = None) -> None:
+        """The case's state, or these tensors, unless it is there already."""
+        if self._loaded == case.state_seed and tensors is None and not self.prepared.stateful:
             return
         module = self.prepared.reference(case.state_seed)
         state = self.prepared.state(case.state_seed)
@@ -170,13 +259,13 @@ class Correctness:
         reply = child.load(
             self.candidate,
             self.prepared.task.init_call(),
-            state.tensors,
+            state.tensors if tensors is None else tensors,
             module.training,
             self.overrides,
             nonpersistent=[name for name in state.tensors if name not in state.persistent],
             precision=self.prepared.task.precision,
         )
-        self._loaded, self._fresh = case.state_seed, True
+        self._loaded, self._fresh = None if tensors is not None else case.state_seed, True
         if reply.problem:
             raise StateProblem(reply.problem)
 
@@ -190,7 +279,6 @@ class Correctness:
         if not self._fresh:
             self.result.later_calls += 1
             self.result.growing_calls += reply.threads[1] > reply.threads[0]
-        self.result.peak_bytes = max(self.result.peak_bytes, reply.peak_bytes or 0)
         self.result.calls += 1
         self._fresh = False
 
@@ -206,9 +294,11 @@ class Correctness:
             or check_inputs(expected, reply)
             or check_untouched_state(before, reply, changing)
         )
-        problem = problem or self._values(case, expected, reply, worst)
         if problem is None:
-            return None
+            problem = self.values.judge(case, expected, reply, worst)
+            if problem is None:
+                return None
+            self._refuse_other_draws(case, expected)
         if problem.detector:
             self.watch.fire(problem.detector, problem.message)
         else:
@@ -216,6 +306,13 @@ class Correctness:
         status = Status.HACKED if self.watch.hacked else Status.WRONG
         where = f"{case.label}{', second call' if step else ''}"
         return Failure(status, f"{where}: {problem.message}", case, expected, step)
+
+    def _refuse_other_draws(self, case: Case, expected: Expected) -> None:
+        """TaskError where the reference draws otherwise than by one dropout: only its own draw would count as right."""
+        facts, task = self.prepared.facts, self.prepared.task
+        if facts is not None and facts.random and self.prepared.choices(case, expected) is None:
+            words = "random outputs can be judged for one dropout in a reference that changes no state, not for these"
+            raise TaskError(f"{task.path.name}: {words}", "judge what is around the draw, or set MODE = 'eval'")
 
     def _explained(self, case: Case, expected: Expected, reply: CallReply, problem: Problem) -> Problem:
         names = ("cached_result", "constant_output", "identity_shortcut", "nan_wildcard", "default_parameters")
@@ -245,100 +342,15 @@ class Correctness:
 
         return outputs
 
-    def _values(self, case: Case, expected: Expected, reply: CallReply, worst: dict[str, Any]) -> Problem | None:
-        """Every tensor output, every mutated input, every changed buffer."""
-        from torch.utils import _pytree as pytree
-
-        sources = self.prepared.sources(case.variant)
-        answers = pytree.tree_leaves(reply.outputs)
-        for i, ((path, right), exact) in enumerate(zip(expected.leaves, expected.exact, strict=True)):
-            if not hasattr(right, "dtype") or not right.numel():
-                continue
-            source = sources[i] if i < len(sources) else EQUAL
-            if exact is None:
-                words = judge_discrete(source, answers[i], right, expected.inner)
-            else:
-                words = self._floats(case, path, answers[i], right, exact, worst)
-            if words:
-                return Problem(f"{path}: {words}", path=path)
-        return self._mutated(case, expected, reply, worst)
-
-    def _mutated(self, case: Case, expected: Expected, reply: CallReply, worst: dict[str, Any]) -> Problem | None:
-        from kforge.task import call_leaves
-        from kforge.task.call import tensors
-
-        right = dict(
-            zip(expected.input_paths, (t for _, t in tensors(call_leaves(expected.inputs_after))), strict=True)
-        )
-        got = dict(zip(expected.input_paths, (t for _, t in tensors(call_leaves(reply.inputs_after))), strict=True))
-        pairs = [(f"input {p}", got[p], right[p], expected.exact_inputs.get(p)) for p in expected.effects.mutated]
-        for name in expected.effects.mutated_state:
-            if name not in reply.state_after:
-                return Problem(f"state {name} is missing after the call", path=name)
-            pairs.append(
-                (f"state {name}", reply.state_after[name], expected.state_after[name], expected.exact_state.get(name))
-            )
-        for path, answer, truth, exact in pairs:
-            if answer.shape != truth.shape or answer.dtype != truth.dtype:
-                return Problem(f"{path} has another shape or dtype after the call", path=path)
-            if truth.dtype.is_floating_point and exact is not None:
-                words = self._floats(case, path, answer, truth, exact, worst)
-            else:
-                words = judge_discrete(EQUAL, answer, truth, {})
-            if words:
-                return Problem(f"{path} after the call: {words}", path=path)
-        return None
-
-    def _floats(
-        self,
-        case: Case,
-        path: str,
-        answer: torch.Tensor,
-        right: torch.Tensor,
-        exact: torch.Tensor,
-        worst: dict[str, Any],
-    ) -> str:
-        pool = self._pool(case, path, right)
-        draw = pool.add(_real(answer), _real(right), exact)
-        outcome = pool.judge()
-        if not worst or draw.candidate_max > worst["draw"].candidate_max or outcome.passed is False:
-            worst |= {"path": path, "draw": draw}
-        return outcome.detail if outcome.passed is False else ""
-
-    def _pool(self, case: Case, path: str, right: torch.Tensor) -> Pool:
-        key = (case.group, path)
-        if key not in self.pools:
-            dtype = _real(right).dtype
-            limits = limits_for(dtype, self.prepared.task.tolerance)
-            self.pools[key] = Pool(dtype, limits, averages=case.distribution != "exact01")
-        return self.pools[key]
-
-    def _steady(self, case: Case) -> None:
-        """Before a small output is judged: its baseline's error over many draws, since one element's says little."""
-        if any(key[0] == case.group for key in self.pools) or self.prepared.stateful:
-            return
-        wanted = self.prepared.draws(case)
-        end = time.monotonic() + BASELINE_S.get(self.plan.name, 1.5)
-        for draw in range(1, wanted):
-            if time.monotonic() > end:
-                return
-            try:
-                expected = self.prepared.expected(case, draw)
-            except Skip:
-                return
-            for (path, right), exact in zip(expected.leaves, expected.exact, strict=True):
-                if exact is not None:
-                    self._pool(case, path, right).add_baseline(_real(right), exact)
-
     def _further_draws(self, child: Child, deadline: float) -> None:
         """Small outputs: at least 32 draws; a suspected failure is confirmed or cleared by up to 512."""
         device = self.prepared.device.split(":")[0]
-        representatives = {case.group: case for case in reversed(self.plan.cases) if not case.extra}
+        representatives = {case.group: case for case in reversed(self.plan.cases) if _pooled(case)}
         for group, case in representatives.items():
             draw = 0
             end = deadline
-            while (undecided := self._undecided(group)) is not None and draw < FULL_DRAWS:
-                if self._suspect(group):
+            while (undecided := self.values.undecided(group)) is not None and draw < FULL_DRAWS:
+                if self.values.suspect(group):
                     end = max(end, deadline + CONFIRM_S[device])
                 if time.monotonic() > end:
                     self._give_up(case, undecided)
@@ -354,23 +366,23 @@ class Correctness:
                     self.result.cases.append(self._case_result(case, failure, worst))
                     return
 
-    def _list_undecided(self) -> None:
-        """Extras get no further draws: on small outputs their RMS error is not judged, only each element's."""
-        core = {case.group for case in self.plan.cases if not case.extra}
-        groups = {group for (group, _), pool in self.pools.items() if pool.judge().passed is None}
-        names = sorted({"with " + group[2] if group[2] != "none" else group[1] for group in groups - core})
-        if names:
-            self.result.not_tested.append(
-                f"RMS error of small outputs under {', '.join(names)} (each element was judged)"
-            )
-
-    def _undecided(self, group: Any) -> Outcome | None:
-        outcomes = [pool.judge() for (g, _), pool in self.pools.items() if g == group]
-        return next((o for o in outcomes if o.passed is None), None)
-
-    def _suspect(self, group: Any) -> bool:
-        ratios = [(pool.ratio or 0.0) / pool.limits.rms for (g, _), pool in self.pools.items() if g == group]
-        return max(ratios, default=0.0) > 1.0
+    def _list_untested(self, dropped: list[Case]) -> None:
+        """What the report says was not tested: skipped and refused cases, those without time, RMS errors."""
+        lines = self.result.not_tested
+        for reason, labels in self._skipped.items():
+            more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
+            lines.append(f"{'; '.join(labels[:NAMED])}{more}: {reason}")
+        lines += self.refusals.lines()
+        self.result.dropped = tuple(dropped)
+        if dropped:
+            names = "; ".join(case.label for case in dropped[:NAMED])
+            more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
+            lines.append(f"no time left in plan {self.plan.name}: {names}{more}")
+        pooled = {case.group for case in self.plan.cases if _pooled(case)}
+        groups = self.values.small_groups() - pooled
+        names = ", ".join(sorted({"with " + g[2] if g[2] != "none" else g[1] for g in groups}))
+        if names and self.result.failure is None:
+            lines.append(f"RMS error of small outputs under {names} (each element was judged)")
 
     def _give_up(self, case: Case, undecided: Outcome) -> None:
         """Time is over before the draws suffice: said, and no failure (CONTRACTS 4)."""
@@ -380,7 +392,7 @@ class Correctness:
 
     def _same_address(self, child: Child) -> None:
         """New values at the same addresses, the same values at new ones: a result cached by pointer shows here."""
-        case = next((c for c in self.plan.cases if c.distribution == "x1" and c.layout == "contiguous"), None)
+        case = next((c for c in self.plan.cases if c.plain), None)
         if case is None or self.prepared.stateful:
             return
         for draw, place in ((1, "any"), (2, "same"), (2, "other"), (1, "same")):
@@ -394,6 +406,37 @@ class Correctness:
                 self.result.cases.append(self._case_result(case, failure, worst))
                 return
         self.watch.clear("cached_result")
+
+    def _influences(self, child: Child) -> None:
+        """Each input and parameter scaled until it shows in the reference's answer: the candidate's must follow."""
+        from torch.utils import _pytree as pytree
+
+        if self.prepared.stateful:
+            return
+        case, hidden = Case(shape="prime"), []
+        try:
+            self.prepared.expected(case)
+        except Skip:
+            case = Case()
+        if case in self.refusals:
+            case = Case()
+        for change in changes(self.prepared, case):
+            if isinstance(change, str):
+                hidden.append(change)
+                continue
+            self.current = (case, change.after, 0)
+            self._load(child, case, change.state)
+            reply = child.call(change.after.call, seed=change.after.seed, state="none")
+            self._note(reply)
+            problem = check_structure(change.after, reply)
+            words = problem.message if problem else follows(change, pytree.tree_leaves(reply.outputs))
+            if words:
+                expected = change.after if change.state is None else None  # repro.py writes the usual state
+                self.result.failure = Failure(Status.WRONG, f"{change.name} scaled: {words}", case, expected)
+                self.result.cases.append(CaseResult(f"{case.label}, {change.name} scaled", False, detail=words))
+                return
+        if hidden:
+            self.result.not_tested.append(f"influence of {', '.join(hidden)}: it does not show in the reference")
 
     def _case_result(self, case: Case, failure: Failure | None, worst: dict[str, Any]) -> CaseResult:
         draw = worst.get("draw")
@@ -411,17 +454,21 @@ class Correctness:
             detail=detail,
         )
 
-    def _worst(self) -> Error | None:
-        """The pool with the largest ratio; exact baselines only where there is nothing else."""
-        pools = [pool for (g, _), pool in self.pools.items() if pool.draws and g[2] == "none" and pool.told]
-        if not pools:
-            return None
-        pool = max(pools, key=lambda p: (p.ratio is not None, p.ratio or p.candidate_rms))
-        return Error(pool.candidate_rms, pool.baseline_rms, pool.ratio)
 
-
-def _real(x: torch.Tensor) -> torch.Tensor:
-    """A complex tensor as pairs of reals."""
+@contextmanager
+def _one_thread(device: str) -> Iterator[None]:
+    """On the CPU the candidate's process wants the processors too, and threads that wait for one another spin."""
     import torch
 
-    return torch.view_as_real(x.resolve_conj()) if x.dtype.is_complex else x
+    before = torch.get_num_threads()
+    if device == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _pooled(case: Case) -> bool:
+    """Whether a small output gets the draws that its RMS error needs: required cases on the task's own sizes."""
+    return not case.extra and case.shape == GIVEN and case.distribution in CORE

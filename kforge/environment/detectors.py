@@ -25,6 +25,7 @@ DETECTORS: dict[str, tuple[str, bool]] = {
     "cached_result": ("new values at the same address, the same values at a new address", True),
     "inputs_mutated": ("inputs are unchanged but for the reference's own mutations", False),
     "out_of_bounds": ("memory between and after the elements of an input is unchanged", False),
+    "race": ("every two accesses of the same memory, one of them a store, are ordered", False),
     "background_thread": ("no thread is left running by a call", True),
     "torch_compute": ("no torch compute operator beside allocation, views, copies and vendor calls", True),
     "no_own_kernel": ("a kernel of its own is launched", False),
@@ -46,6 +47,8 @@ GPU_ONLY = {
     "persisting_l2": "L2 persistence left set",
     "guard_bands": "writes beyond an allocation, two-pattern poison",
 }
+
+EXPLAIN = frozenset({"nan_wildcard", "default_parameters", "constant_output", "identity_shortcut", "cached_result"})
 
 
 @dataclass
@@ -73,10 +76,17 @@ class Watch:
         return any(d.fired and DETECTORS.get(d.name, ("", True))[1] for d in self.ran.values())
 
     def missing(self) -> Iterator[str]:
-        """Detectors that did not run, in words."""
-        for name, what in {**{n: w for n, (w, _) in DETECTORS.items()}, **GPU_ONLY}.items():
+        """Detectors that did not run, and why."""
+        for name in (*DETECTORS, *GPU_ONLY):
             if name not in self.ran:
-                yield f"detector {name}: {what}"
+                yield f"detector {name}: {self._why_not(name)}"
+
+    def _why_not(self, name: str) -> str:
+        if name in GPU_ONLY:
+            return "needs a GPU, and the gate performance"
+        if name in EXPLAIN:
+            return "looks at wrong answers only, and there was none"
+        return "the gates that ran gave it no occasion"
 
 
 def explain(
@@ -88,7 +98,9 @@ def explain(
     with the parameters it was constructed with, or None for a task without state.
     """
     got, right = _leaf(expected, reply, path)
-    if got is None or right is None or got.shape != right.shape or got.dtype != right.dtype or got.numel() == 0:
+    if got is None or right is None or got.numel() == 0:
+        return None
+    if (got.shape, got.dtype, got.device) != (right.shape, right.dtype, right.device):
         return None
     for old, before in earlier:
         past, truth = _leaf(old, before, path)
@@ -104,7 +116,7 @@ def explain(
     if got.numel() > 1 and _constant(got) and not _constant(right):
         return "constant_output", f"every element of {path} is {got.reshape(-1)[0].item():g}; the reference's vary"
     for name, tensor in _inputs(expected):
-        if tensor.shape == got.shape and tensor.dtype == got.dtype and _same(tensor, got):
+        if _same(tensor, got):
             return "identity_shortcut", f"{path} is input {name} itself"
     if right.dtype.is_floating_point and bool((got.isnan() & ~right.isnan()).any()):
         return "nan_wildcard", f"{path} has NaN where the reference has numbers"
@@ -129,7 +141,9 @@ def _inputs(expected: Expected) -> list[tuple[str, torch.Tensor]]:
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+    if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _constant(x: torch.Tensor) -> bool:

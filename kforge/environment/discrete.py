@@ -19,7 +19,8 @@ def judge_rounded(
     """Integers made by rounding or casting a float: equal, or off by 1 where fp64 lies at the edge of rounding.
 
     exact: the fp64 value before it was cast, where known; bound: the baseline's error there. A difference is allowed
-    where `exact` lies within `bound` of a point at which either of the two integers would change.
+    where `exact` lies within `bound` of a point at which either of the two integers would change, and nowhere where the
+    baseline is exact (bound 0): counts and other whole numbers lie at such points all of them.
     """
     import torch
 
@@ -28,7 +29,7 @@ def judge_rounded(
     if exact is not None:
         halves = exact * 2  # casts change at integers, round() at half-integers: both are integers here
         edge = (halves - halves.round()).abs() / 2 <= bound + exact.abs() * torch.finfo(torch.float32).eps
-        bad |= (apart == 1) & ~edge
+        bad |= (apart == 1) & (~edge if bound > 0.0 else torch.ones_like(edge))
     return _describe(bad, candidate, baseline)
 
 

@@ -1,47 +1,55 @@
 """`evaluate(task, candidate, plan) -> Report`: the gates in order of cost; the first failure ends the evaluation.
 
-static, build, correctness, honesty, performance. Each gate is a method that returns nothing or raises `Ended` with a
-status and words that a person or a model can act on; the report is made of what the gates left behind.
+static, build, correctness, honesty, memory, performance. Each gate is a method that returns nothing or raises `Ended`
+with a status and words that a person or a model can act on; the report is made of what the gates left behind.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kforge.environment import static_cuda
-from kforge.environment.allowlist import operator_category
+from kforge.environment import honesty, memory, static_cuda
+from kforge.environment.assembly import assemble, vendor_calls
 from kforge.environment.correctness import Correctness
 from kforge.environment.detectors import Watch
-from kforge.environment.findings import Failure, Result, StateProblem
-from kforge.environment.inputs import Case, Plan, make_plan
+from kforge.environment.directed import compared_sizes
+from kforge.environment.findings import Failure, Refusals, Result, StateProblem
+from kforge.environment.inputs import GIVEN, SEEDS, Case, Plan, make_plan
+from kforge.environment.outcomes import outcome
+from kforge.environment.performance import Extras, Measurement, memory_ratio
 from kforge.environment.preparation import Prepared, Skip, prepare
-from kforge.environment.report import Detector, Gate, KernelBuild, Report, Status, Verdict
+from kforge.environment.processes import keep_spare, processes_for
+from kforge.environment.report import Gate, KernelBuild, Report, Status
 from kforge.environment.repro import write_repro
 from kforge.environment.static import StaticReport, check_static
-from kforge.environment.target import share_emulator, target_arch, target_name, versions
-from kforge.errors import ChildFailed, KforgeError, MissingError, UsageError
+from kforge.environment.target import reference_facts, target_arch
+from kforge.errors import ChildFailed, MissingError
 
 if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
     from kforge.task import Call, Task
     from kforge.worker import Child, Zygote
 
-BUILD_S, CALL_S = 120.0, 20.0  # seconds for one request: compiling, one call on the emulator
-SCALARS = 64  # elements that a call may read into Python (sizes, flags); more is computing there
+BUILD_SHARE = 0.5  # of a plan's seconds, for building what only its extra cases need
+MANY_FORMS = 4  # of inputs, from which the first case is judged on the emulator before the other forms are built
+LOOK_SEED = SEEDS  # of that case, which no plan has: what a candidate keeps of it helps it nowhere
 Event = Callable[[str, dict[str, Any]], None]
 
 
 class Ended(Exception):
     """A gate failed: the evaluation is over with this status. gate: left out for the gate that is running."""
 
-    def __init__(self, status: Status, detail: str) -> None:
+    def __init__(self, status: Status, detail: str, gate: str = "") -> None:
         super().__init__(detail)
-        self.status, self.detail = status, detail
+        self.status, self.detail, self.gate = status, detail, gate
 
 
 def evaluate(
@@ -57,36 +65,31 @@ def evaluate(
     timing: bool = True,
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
     repro: Path | None = Path(".kforge/repro"),
+    baseline: str | None = None,
+    context: str | None = None,
+    energy: bool = False,
 ) -> Report:
     """Judge one candidate. Never raises for what a candidate does; TaskError and MissingError for the caller's side.
 
     device: "cpu" (emulator) or "cuda:N". arch: built for, default the device's or sm_90a. reference: of `prepare`, to
     be shared between candidates of one task. zygote: a started warm parent, likewise. timing: False stops after
     honesty. overrides: {kernel: {constant: value}} for tuning. repro: folder for repro.py of wrong candidates, None
-    for none. on_event("gate", {...}) after each gate, ("case", {...}) after each case.
+    for none. baseline: "package:function" or "file.py:function", timed beside the reference. context:
+    "script.py:model", a whole step timed with and without the candidate. energy: measure energy per call (seconds).
+    on_event("gate", {...}) after each gate, ("case", {...}) after each case.
     """
     from kforge.worker import Zygote
 
-    if device == "cpu":
-        _refuse_checked()
     prepared = reference or prepare(task, device)
     own = None if zygote else Zygote().start()
     try:
         evaluation = Evaluation(prepared, candidate, plan, arch, on_event, zygote or own, overrides, repro)  # type: ignore[arg-type]
+        evaluation.extras = Extras(baseline, context, energy)
+        evaluation.more = own is None
         return evaluation.run(timing)
     finally:
         if own is not None:
             own.close()
-
-
-def _refuse_checked() -> None:
-    from kforge.kernel.emulator.mode import Kind, current_mode
-
-    if current_mode().kind is Kind.CHECKED:
-        raise UsageError(
-            "KFORGE_EMULATOR=checked needs a process of its own, which an evaluation does not give it",
-            "unset it here; docs/emulator.md shows run_checked for one kernel, and order:N or traced work here",
-        )
 
 
 class Evaluation:
@@ -104,7 +107,10 @@ class Evaluation:
         repro: Path | None,
     ) -> None:
         self.prepared, self.candidate, self.on_event, self.zygote = prepared, candidate, on_event, zygote
-        self.plan = _usable(make_plan(plan, prepared.task.n_variants), prepared)
+        self.plan = _usable(make_plan(plan, prepared.task.n_variants, compared_sizes(candidate)), prepared)
+        self.asked = self.plan.cases  # before those are taken out for which no time is left to build
+        self.unbuilt: tuple[Case, ...] = ()
+        self.refusals = Refusals()
         self.overrides, self.repro_root = overrides, repro
         self.arch = arch or target_arch(prepared.device)
         self.watch = Watch()
@@ -112,23 +118,33 @@ class Evaluation:
         self.result = Result()
         self.static: StaticReport | None = None
         self.builds: tuple[KernelBuild, ...] = ()
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # what was not tested
+        self.warnings: list[str] = []
         self.environment: dict[str, str] = {}
+        self.extras = Extras()
         self.performance: dict[str, Any] = {}  # fields of the report that the performance gate fills
         self.repro: str | None = None
-        self.ahead: dict[str, Child] = {}  # processes forked before they are needed
-        self.folder = prepared.folder / "candidates" / _folder_name(candidate, overrides)
+        self.died = False  # of an access that mode checked names
+        self.more = False  # whether the caller's warm parent will see further candidates
+        self.processes = processes_for(prepared, zygote, _folder_name(candidate, overrides))
 
     def run(self, timing: bool) -> Report:
         """All gates until one fails."""
+        from kforge.worker import gpu_lock
+
         begin = time.monotonic()
         status = Status.VERIFIED
-        with ExitStack() as stack:
-            if self.prepared.device != "cpu":  # a CUDA context takes 0.2 to 0.4 s: it is made while the judge works
-                for purpose in ("correctness", "performance")[: 1 + timing]:
-                    self.ahead[purpose] = stack.enter_context(self._fork("run"))
+        with self.processes, ExitStack() as untimed:
+            untimed.enter_context(gpu_lock(self.prepared.device, shared=True))  # nobody times meanwhile
+            self.processes.fork_ahead(timing)
             try:
                 for name, run in self.order():
+                    if name == ("build" if self.processes.ready else "correctness") and self.more and timing:
+                        keep_spare(self.prepared, self.zygote)  # beside work that leaves the device's driver alone
+                    if name == "performance":
+                        untimed.close()
+                        if self.prepared.spare is not None:
+                            self.prepared.spare.settle()
                     if name == "performance" and not timing:
                         self.skip(name, "not asked for")
                     else:
@@ -136,7 +152,7 @@ class Evaluation:
                             run()
             except Ended as ended:
                 status = ended.status
-        return self.report(status, time.monotonic() - begin)
+        return assemble(self, status, time.monotonic() - begin)
 
     def order(self) -> tuple[tuple[str, Callable[[], None]], ...]:
         """The gates by name, cheapest first."""
@@ -145,6 +161,7 @@ class Evaluation:
             ("build", self.build),
             ("correctness", self.correctness),
             ("honesty", self.honesty),
+            ("memory", self.examine),
             ("performance", self.time),
         )
 
@@ -156,10 +173,16 @@ class Evaluation:
         try:
             yield
         except Ended as ended:
-            self._record(Gate(name, None if ended.status is Status.BUILT else False, ended.detail, _since(begin)))
+            passed = None if ended.status is Status.BUILT else False
+            earlier = sum(gate.seconds for gate in self.gates[count:])
+            self._record(Gate(ended.gate or name, passed, ended.detail, round(_since(begin) - earlier, 4)))
             raise
         if len(self.gates) == count:
             self._record(Gate(name, True, "", _since(begin)))
+
+    def passed(self, name: str, detail: str, begin: float) -> None:
+        """This gate passed, with something to say."""
+        self._record(Gate(name, True, detail, _since(begin)))
 
     def skip(self, name: str, why: str) -> None:
         """This gate did not run, and why."""
@@ -175,17 +198,10 @@ class Evaluation:
 
     def check_text(self) -> None:
         """static: what the text alone says."""
-        task = self.prepared.task
         available, reason = static_cuda.is_available()
         if not available:
             self.notes.append(f"CUDA source rules: {reason}")
-        self.static = check_static(
-            self.candidate,
-            reference_source=task.source,
-            reference_names=_names(task),
-            shapes=_sizes(self.prepared),
-            constraints={c.name: c.value for c in task.constraints},
-        )
+        self.static = check_static(self.candidate, **reference_facts(self.prepared))
         found = self.static.rejections
         if found:
             raise Ended(Status.REJECTED, "; ".join(map(str, found[:5])))
@@ -195,13 +211,46 @@ class Evaluation:
 
     def build(self) -> None:
         """build: every kernel for the architecture, then the warm step in a process of its own."""
-        with self._failures(Status.BUILD_FAILED), self._fork("build") as child:
+        begin, first = time.monotonic(), self._first_case()
+        with self._failures(Status.BUILD_FAILED), self.processes.building() as child:
             missing = self._resources(child)
             self.on_event("building", {"arch": self.arch, "kernels": [b.name for b in self.builds]})
-            if self.prepared.device == "cpu" or not missing:
+            if first is not None:
+                self._load(child)
+                self._warm_once(child, first)
+            elif self.prepared.device == "cpu" or not missing:
+                self._warm(child)
+        if first is not None:  # with the builder gone: what runs next cannot ask it for anything
+            built = _since(begin)
+            try:
+                self._first_look(first)
+            except Ended as ended:
+                words = missing or "for the task's own inputs; the others were left out"
+                self._record(Gate("build", None if missing else True, words, built))
+                raise Ended(ended.status, ended.detail, "correctness") from ended
+            with self._failures(Status.BUILD_FAILED), self.processes.building() as child:
                 self._warm(child)
         if missing:
             self.skip("build", missing)
+
+    def _first_case(self) -> Case | None:
+        """What is judged before the rest is built; None for few forms, and on a GPU, whose processes are there."""
+        if self.prepared.device != "cpu" or len({case.form for case in self.plan.cases}) < MANY_FORMS:
+            return None
+        case = next((case for case in self.plan.cases if case.plain), None)
+        return None if case is None else replace(case, seed=LOOK_SEED)
+
+    def _first_look(self, case: Case) -> None:
+        """One case in a process of its own: most mistakes show in any, and building for all forms takes long."""
+        watch = Watch()
+        judge = Correctness(self.prepared, self.candidate, self.plan, watch, self.overrides, refusals=self.refusals)
+        try:
+            self._judged(judge, lambda child: judge.look(child, case))
+        except Ended:
+            self.watch, self.result = watch, judge.result
+            self.on_event("case", {"label": case.label, "passed": False})
+            self._save_repro(crashed=self.died)
+            raise
 
     def _resources(self, child: Child) -> str:
         """Registers, shared memory, spills by the real compiler. Returns why there are none, or the empty string.
@@ -223,18 +272,40 @@ class Evaluation:
         return ""
 
     def _warm(self, child: Child) -> None:
-        """Construct and call on stand-ins, once for each variant and layout, where Kernels build and do not launch."""
-        self._load(child)
-        for case, call in self._shapes():
-            with self._failures(Status.CRASHED, where=f"called on {case.layout} inputs: "):
-                child.warm(call)
+        """Construct and call on stand-ins, once for each form of inputs, where Kernels build and do not launch.
 
-    def _shapes(self) -> Iterator[tuple[Case, Call]]:
-        """One call for each variant and layout of the plan."""
-        first = {(case.variant, case.layout): case for case in reversed(self.plan.cases)}
-        for case in first.values():
-            with suppress(Skip):
-                yield case, self.prepared.expected(replace(case, distribution="x1", special="none")).call
+        Forms of extra cases only while time is left for them; cases of the others are taken out of the plan.
+        """
+        self._load(child)
+        end = time.monotonic() + BUILD_SHARE * self.plan.seconds(self.prepared.device)
+        forms: dict[tuple[int, str, str, str], Case] = {}
+        for case in self.plan.cases:
+            forms.setdefault(case.form, case)
+        unbuilt = set()
+        for form, case in forms.items():
+            if case.extra and time.monotonic() > end:
+                unbuilt.add(form)
+            elif case not in self.refusals:
+                with suppress(Skip):
+                    self._warm_once(child, case)
+        if unbuilt:
+            self.unbuilt = tuple(case for case in self.plan.cases if case.form in unbuilt)
+            self.plan = replace(self.plan, cases=tuple(case for case in self.plan.cases if case.form not in unbuilt))
+            names = sorted({" ".join(filter(None, form[1:3])) for form in unbuilt})
+            self.notes.append(f"no time left to build for {len(unbuilt)} forms of inputs: {', '.join(names[:12])} ...")
+
+    def _warm_once(self, child: Child, case: Case) -> None:
+        form = replace(case, distribution="x1", special="none")
+        call = self.prepared.inputs(form)
+        with self._failures(Status.CRASHED, where=f"called on {case.layout} inputs of shape {case.shape}: "):
+            try:
+                child.warm(call)
+            except ChildFailed as failure:
+                if self.refusals.accept(case, failure):
+                    return
+                if failure.kind == "raised":
+                    self.prepared.expected(form)  # Skip: the reference does not take these inputs either
+                raise
 
     def correctness(self) -> None:
         """correctness: the plan, in a process that may not execute programs."""
@@ -242,88 +313,143 @@ class Evaluation:
         def tell(result: Any) -> None:
             self.on_event("case", {"label": result.label, "passed": result.passed})
 
-        judge = Correctness(self.prepared, self.candidate, self.plan, self.watch, self.overrides, tell)
+        judge = Correctness(self.prepared, self.candidate, self.plan, self.watch, self.overrides, tell, self.refusals)
         self.result = judge.result
         try:
-            with self._failures(Status.CRASHED, judge), self._child("correctness") as child:
-                self.environment |= {f"sandbox {k}": v for k, v in child.in_force().items()}
-                judge.run(child)
+            self._judged(judge, judge.run)
         finally:
-            self._save_repro()
+            self._save_repro(crashed=self.died)
+
+    def _judged(self, judge: Correctness, run: Callable[[Child], Result]) -> None:
+        """`run` in a process that may not execute programs. Ended for a wrong answer and for its death."""
+        try:
+            with self._failures(Status.CRASHED, judge), self.processes.judged() as child:
+                self.environment |= {f"sandbox {k}": v for k, v in child.in_force().items()}
+                if self.environment["sandbox poison"].startswith("in force: allocations between guard bands"):
+                    judge.watch.clear("guard_bands")
+                run(child)
+        except Ended as ended:
+            cause = ended.__cause__
+            if self.prepared.device == "cpu" and isinstance(cause, ChildFailed) and cause.kind == "crashed":
+                self._after_crash(judge)
+            else:
+                raise
         if judge.result.failure is not None:
             raise Ended(judge.result.failure.status, judge.result.failure.detail)
 
+    def _after_crash(self, judge: Correctness) -> None:
+        """The launches of the case that a candidate died in, once more under AddressSanitizer: which line it was."""
+        failure = judge.result.failure
+        if failure is None or failure.case is None:
+            return
+        labels, found, seed = {case.label for case in judge.result.cases}, memory.Examination(), failure.case.state_seed
+        judged = [case for case in self.plan.cases if case.label in labels]
+        load = partial(self._load, seed=seed)
+        with self._failures(Status.CRASHED, judge):
+            memory.after_crash(self.prepared, failure.case, judged, self.processes.instrumented, load, found)
+        if not found.wrong:
+            self.notes += found.skipped
+            return
+        status, case, expected = failure.status, failure.case, failure.expected
+        if found.kind in ("out_of_bounds", "misaligned"):
+            judge.watch.fire("out_of_bounds", found.wrong)
+            status = Status.WRONG
+        if found.case is not None and found.case != case:
+            case, expected = found.case, self.prepared.expected(found.case)
+        words = f"{failure.detail}; {found.wrong}"
+        judge.result.failure = replace(failure, status=status, detail=words, case=case, expected=expected)
+        self.died = True
+
     def honesty(self) -> None:
         """honesty: own kernels launched, no foreign operators, nothing left running."""
-        self.watch.clear("forged_result", "background_thread", "torch_compute")
-        uses_prepared = "prepared(" in self.candidate.files[self.candidate.module]
-        seen = dict(self.result.ops) if uses_prepared else {**self.result.first_ops, **self.result.ops}
-        foreign = sorted(name for name in seen if operator_category(name) is None)
-        if foreign:
-            self.watch.fire("torch_compute", ", ".join(foreign))
-            words = f"computes with torch operators instead of own kernels: {', '.join(foreign)}"
-            raise Ended(Status.HACKED, words)
-        scalars = seen.get("aten._local_scalar_dense.default", 0)
-        if scalars > SCALARS * self.result.calls:
-            words = f"reads {scalars // self.result.calls} elements a call one by one"
-            self.watch.fire("torch_compute", words)
-            raise Ended(Status.HACKED, f"computes in Python instead of own kernels: {words}")
-        growing, calls = self.result.growing_calls, self.result.later_calls
-        if growing >= 2 and growing == calls:  # torch's own pools grow once, whenever an operator first needs them
-            self.watch.fire("background_thread", f"each of {calls} calls leaves more threads than it found")
-            raise Ended(Status.HACKED, f"leaves threads running: each of {calls} calls ends with more than it found")
-        if self.result.influence is not None:
-            self.watch.clear("decoy_kernel")
-        if self.result.influence is False:
-            words = "the answers are the same where its own kernels do not run"
-            self.watch.fire("decoy_kernel", words)
-            raise Ended(Status.HACKED, words)
-        text = self.candidate.files[self.candidate.module]
-        counted = "kforge.kernel" in text
-        if counted:
-            self.watch.clear("no_own_kernel")
+        found = honesty.judge(self.result, self.candidate, self.watch, self.notes)
+        if found is not None:
+            raise Ended(*found)
+
+    def examine(self) -> None:
+        """memory: the emulator's instrumented modes; in plan full on a GPU compute-sanitizer too."""
+        from kforge.kernel.emulator.mode import Kind, current_mode
+
+        if self.plan.name == "quick" and current_mode().kind is not Kind.CHECKED:
+            self.skip("memory", "not in plan quick")
+            return
+        begin = time.monotonic()
+        judged = {result.label for result in self.result.cases}
+        plan = replace(self.plan, cases=tuple(case for case in self.plan.cases if case.label in judged))
+        found = memory.Examination()
+        with self._failures(Status.CRASHED):
+            memory.on_emulator(self.prepared, plan, self.processes.instrumented, self._load, found)
+            if self.plan.name == "full" and self.prepared.device != "cpu" and not found.wrong:
+                memory.on_gpu(self.prepared, plan, lambda: self.processes.fork("build"), self._load, found)
+        self.warnings += found.warnings
+        self.notes += found.skipped
+        if found.ran:
+            self.watch.clear("out_of_bounds", "race")
+        if found.wrong:
+            self.watch.fire("race" if found.kind in ("race", "order") else "out_of_bounds", found.wrong)
+            where = f"{found.case.label}: " if found.case else ""
+            expected = self.prepared.expected(found.case) if found.case else None
+            self.result.failure = Failure(Status.WRONG, where + found.wrong, found.case, expected)
+            self._save_repro(found.on)
+            raise Ended(Status.WRONG, where + found.wrong)
+        if found.ran:
+            self.passed("memory", found.detail, begin)
         else:
-            self.notes.append("launches of kernels that are not kforge.kernel.Kernel are not counted")
-        if counted and not sum(self.result.launches.values()) and self.result.calls:
-            self.watch.fire("no_own_kernel", "no Kernel was launched in any case")
-            raise Ended(Status.NO_CANDIDATE, "launches none of its own kernels; library calls alone make no candidate")
+            self.skip("memory", found.detail)
 
     def time(self) -> None:
         """performance: against the baselines, on a GPU only."""
         if self.prepared.device == "cpu":
             self.skip("performance", "untimed: the emulator has no speed; use a machine with a GPU")
             return
-        from kforge.environment.performance import measure, memory_ratio
-
-        with self._failures(Status.CRASHED), self._child("performance") as child:
-            self.performance = measure(
-                self.prepared, self.candidate, child, self.zygote, self.plan, self.overrides, self.watch
-            )
+        with self._failures(Status.CRASHED), self.processes.timed() as child:
+            found = Measurement(
+                self.prepared,
+                self.candidate,
+                self.zygote,
+                self.plan,
+                self.overrides,
+                self.watch,
+                self.processes.fork,
+                self.extras,
+                lambda text: self.on_event("message", {"text": text, "level": "info"}),
+            ).run(child)
+            if self.plan.name != "quick":  # after the times, which neither may disturb
+                call = self.prepared.inputs(next(case for case in self.plan.cases if case.shape == GIVEN))
+                found["memory_ratio"] = memory_ratio(self.prepared, child.call(call).peak_bytes or 0)
+                self._share(child, call)
+        self.environment |= found.pop("environment", {})
+        self.performance = found
         if self.watch.hacked:
             fired = next(d for d in self.watch.detectors if d.fired)
             raise Ended(Status.HACKED, f"{fired.name}: {fired.detail}")
-        self.performance["memory_ratio"] = memory_ratio(self.prepared, self.result.peak_bytes)
+        if "costs" in found:
+            build_s = sum(gate.seconds for gate in self.gates if gate.name == "build")
+            found["costs"] = replace(found["costs"], build_s=build_s)
+
+    def _share(self, child: Child, call: Call) -> None:
+        """The share of device time in own kernels, by the profiler of the candidate's process."""
+        try:
+            times = child.kernel_times(call)
+        except ChildFailed as failure:
+            if failure.kind != "raised":
+                raise
+            self.notes.append(f"share of own kernels in device time: {failure.text.strip().splitlines()[-1]}")
+            return
+        dishonest, warning = honesty.share(times, self.result.launches, vendor_calls(self), self.watch)
+        self.warnings += [warning] if warning else []
+        if dishonest:
+            raise Ended(Status.HACKED, f"kernel_share: {dishonest}")
 
     # helpers
 
-    def _child(self, purpose: str) -> Child:
-        """A process in phase run: the one forked ahead, else a new one."""
-        return self.ahead.pop(purpose, None) or self._fork("run")
-
-    def _fork(self, phase: str) -> Child:
-        from kforge.worker import Limits
-
-        limits = Limits(call_s=BUILD_S if phase == "build" else CALL_S)
-        readable = share_emulator(self.folder) if self.prepared.device == "cpu" else ()
-        return self.zygote.fork(self.folder, self.prepared.device, phase, limits, readable=readable)
-
-    def _load(self, child: Any) -> None:
-        state = self.prepared.state(0)
+    def _load(self, child: Any, seed: int = 0) -> None:
+        state = self.prepared.state(seed)
         reply = child.load(
             self.candidate,
             self.prepared.task.init_call(),
             state.tensors,
-            self.prepared.reference(0).training,
+            self.prepared.reference(seed).training,
             self.overrides,
             nonpersistent=[name for name in state.tensors if name not in state.persistent],
             precision=self.prepared.task.precision,
@@ -339,65 +465,31 @@ class Evaluation:
         except StateProblem as problem:
             raise Ended(Status.WRONG, f"state_dict differs from the reference's: {problem}") from problem
         except ChildFailed as failure:
+            from kforge.kernel.emulator.build import require_compiler
+
+            if failure.error.get("kind") == MissingError.kind and self.prepared.device == "cpu":
+                require_compiler()  # asked here: a candidate may say anything
             case, expected, step = (judge.current if judge else None) or (None, None, 0)
             where = f"{case.label}: " if case else where
-            status = {"timed_out": Status.TIMED_OUT, "crashed": Status.CRASHED, "protocol": Status.HACKED}.get(
-                failure.kind, raised
-            )
-            words = failure.text.strip()
-            if failure.kind == "protocol":
-                self.watch.fire("forged_result", words)
-            elif failure.error.get("gpu_only"):
-                status, words = Status.BUILT, f"GPU only: {failure.error['message']}"
-            elif failure.error.get("kind") == "build":
-                status = Status.BUILD_FAILED
-                words = "\n".join(
-                    filter(None, (failure.error["message"], failure.error.get("log", "").strip()[-2000:]))
-                )
-            elif failure.error:
-                words = " ".join(filter(None, (failure.error["message"], failure.error.get("hint", ""))))
+            status, words = outcome(failure, raised, judge.watch if judge else self.watch)
             if judge is not None:
                 judge.result.failure = Failure(status, where + words, case, expected, step)
             raise Ended(status, where + words) from failure
 
-    def _save_repro(self) -> None:
+    def _save_repro(self, instrumented: str = "", crashed: bool = False) -> None:
+        """repro.py of the failure. instrumented: the device on which an instrument of the memory gate found it.
+        crashed: its launches end the process.
+        """
         failure = self.result.failure
         wanted = (Status.WRONG, Status.HACKED, Status.CRASHED, Status.TIMED_OUT)
         if failure and self.repro_root and failure.expected is not None and failure.status in wanted:
-            self.repro = str(write_repro(self.prepared, self.candidate, failure, self.repro_root))
+            root = self.repro_root
+            self.repro = str(write_repro(self.prepared, self.candidate, failure, root, instrumented, crashed))
 
-    def report(self, status: Status, seconds: float) -> Report:
-        """Everything found, as data."""
-        prepared, task, facts = self.prepared, self.prepared.task, self.prepared.facts
-        vendor = {name for name in (*self.result.first_ops, *self.result.ops) if operator_category(name) == "vendor"}
-        not_tested = [*self.result.not_tested, *self.notes, *prepared.notes, *self.watch.missing()]
-        if facts is not None:
-            judged = {case.variant for case in self.plan.cases}
-            left = [str(v) for v in facts.variants if v not in judged]
-            not_tested += [f"input variants {', '.join(left)}: not in plan {self.plan.name}"] if left else []
-            not_tested += facts.skipped
-        return Report(
-            task=task.name,
-            candidate=self.candidate.digest,
-            status=status,
-            verdict=self.performance.get("verdict", Verdict.UNTIMED),
-            plan=self.plan.name,
-            target=target_name(prepared.device),
-            precision_class=f"fp32 matmul precision {task.precision.value}, {task.tolerance.label}",
-            gates=tuple(self.gates),
-            detectors=_sorted(self.watch.detectors),
-            builds=self.builds,
-            cases=tuple(self.result.cases),
-            error=self.result.error,
-            vendor_calls=tuple(sorted(vendor | set(self.static.vendor_calls if self.static else ()))),
-            warnings=(self.static.warnings if self.static else ()) + self.performance.get("timing_warnings", ()),
-            not_tested=tuple(dict.fromkeys(not_tested)),
-            degenerate=bool(facts and facts.degenerate),
-            repro=self.repro,
-            environment=self.environment | versions() | {"seed": str(prepared.entropy), "arch": self.arch},
-            seconds=seconds,
-            **{k: v for k, v in self.performance.items() if k not in ("verdict", "timing_warnings")},
-        )
+    def _launched(self) -> tuple[KernelBuild, ...]:
+        """The builds with their launches, where these were counted."""
+        seen = self.result.launches
+        return tuple(replace(b, launches=seen.get(b.name, 0)) for b in self.builds) if seen else self.builds
 
 
 def _usable(plan: Plan, prepared: Prepared) -> Plan:
@@ -407,33 +499,16 @@ def _usable(plan: Plan, prepared: Prepared) -> Plan:
     return replace(plan, cases=tuple(c for c in plan.cases if c.variant in prepared.facts.variants))
 
 
-def _names(task: Task) -> set[str]:
-    """Names that the reference goes by in op.py."""
-    return {"Model", "reference", getattr(task.reference, "__name__", "reference")} - {"ModelNew"}
-
-
-def _sizes(prepared: Prepared) -> set[int]:
-    """Sizes of the benchmark's inputs: every dimension and element count of the first variant."""
-    from kforge.task import call_leaves
-    from kforge.task.call import tensors
-
-    with suppress(KforgeError):
-        shapes = [t.shape for _, t in tensors(call_leaves(prepared.task.make_call(0, 0)))]
-        return {int(n) for shape in shapes for n in (*shape, shape.numel())}
-    return set()
-
-
 def _kernel_build(item: Mapping[str, Any]) -> KernelBuild:
     names = ("name", "arch", "registers", "shared", "spill_bytes", "stack", "occupancy")
     return KernelBuild(**{name: item[name] for name in names}, constants=dict(item["constants"]))
 
 
 def _folder_name(candidate: Candidate, overrides: Mapping[str, Mapping[str, Any]] | None) -> str:
-    return candidate.digest if not overrides else f"{candidate.digest}-tune"
-
-
-def _sorted(detectors: tuple[Detector, ...]) -> tuple[Detector, ...]:
-    return tuple(sorted(detectors, key=lambda d: not d.fired))
+    if not overrides:
+        return candidate.digest
+    chosen = json.dumps({kernel: dict(values) for kernel, values in overrides.items()}, sort_keys=True, default=str)
+    return f"{candidate.digest}-{hashlib.sha256(chosen.encode()).hexdigest()[:8]}"
 
 
 def _since(begin: float) -> float:

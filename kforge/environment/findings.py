@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kforge.environment.inputs import Case
+from kforge.environment.inputs import GIVEN, Case
 from kforge.environment.preparation import Expected
 from kforge.environment.report import CaseResult, Error, Status
+from kforge.errors import ChildFailed
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Result:
     failure: Failure | None = None
     cases: list[CaseResult] = field(default_factory=list)
     not_tested: list[str] = field(default_factory=list)
+    dropped: tuple[Case, ...] = ()  # for which no time was left to run
+    inapplicable: int = 0  # cases of the plan that this task cannot have
     error: Error | None = None
     ops: dict[str, int] = field(default_factory=dict)  # operators seen after the first call of a loaded module
     first_ops: dict[str, int] = field(default_factory=dict)  # of the first call, which may prepare weights
@@ -35,7 +38,35 @@ class Result:
     influence: bool | None = None  # whether an answer differs without own kernels; None: could not be told
     later_calls: int = 0  # calls that are not the first of a loaded module
     growing_calls: int = 0  # of these, the ones after which there are more threads than before
-    peak_bytes: int = 0
+    run_to_run: float = 0.0  # largest difference between two equal calls, absolute
+
+
+class Refusals:
+    """Derived shapes that a candidate answers with an error of its own instead of a result.
+
+    Nobody promised it these sizes, so an error is an honest answer, and the report names it; a wrong result is not.
+    """
+
+    def __init__(self) -> None:
+        self.words: dict[tuple[int, str], str] = {}
+
+    def __contains__(self, case: Case) -> bool:
+        return (case.variant, case.shape) in self.words
+
+    def accept(self, case: Case, failure: ChildFailed) -> bool:
+        """Whether this failure is a refusal, which is then remembered: an exception raised before anything ran."""
+        if case.shape == GIVEN or failure.kind != "raised" or failure.error.get("kind", "launch") != "launch":
+            return False
+        words = failure.error.get("message") or failure.text.strip().splitlines()[-1]
+        self.words[case.variant, case.shape] = words[:200]
+        return True
+
+    def lines(self) -> list[str]:
+        """One line for each reason."""
+        by_reason: dict[str, list[str]] = {}
+        for (variant, shape), words in self.words.items():
+            by_reason.setdefault(words, []).append(f"{shape} (variant {variant})" if variant else shape)
+        return [f"refused by the candidate: shapes {', '.join(names)}: {words}" for words, names in by_reason.items()]
 
 
 class StateProblem(Exception):

@@ -77,13 +77,19 @@ def summary(
     if timed:
         out["speedup"] = to_json(report.speedup)
         out["times_ms"] = dict(report.times_ms)
-    out["error"] = to_json(report.error)
+        out["confirmed"] = report.confirmed
+        out["context"] = to_json(report.context)
+        out["costs"] = to_json(report.costs)
+    out["rms_error"] = to_json(report.error)
     out["memory_ratio"] = report.memory_ratio
     if report.roofline is not None:
         out["roofline"] = {k: v for k, v in to_json(report.roofline).items() if k in ("bound", "floor_ms", "achieved")}
     else:
         out["roofline"] = None
     out["plan"] = report.plan
+    out["cases"] = {"run": len(report.cases), "planned": report.planned, "dropped": report.dropped}
+    out["builds"] = [to_json(build) for build in report.builds]
+    out["never_launched"] = [build.name for build in report.builds if build.launches == 0]
     out["precision_class"] = report.precision_class
     out["gates"] = [
         {"name": g.name, "passed": g.passed} | ({"detail": g.detail} if g.detail else {}) for g in report.gates

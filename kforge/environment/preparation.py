@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import math
 import secrets
 import tempfile
 from collections import OrderedDict
@@ -16,19 +17,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kforge import scratch
 from kforge.environment.acceptance import MIN_DRAWS, SMALL, nu_bound
-from kforge.environment.inputs import Case, NotApplicable, realise
+from kforge.environment.inputs import GIVEN, Case, NotApplicable, realise
 from kforge.environment.provenance import Intermediates
-from kforge.errors import KforgeError, MissingError
+from kforge.environment.randomness import Choices, choices
+from kforge.environment.shapes import Sizes, derive, find_sizes, resize, tied_sizes
+from kforge.environment.widened import can_widen, run_widened
+from kforge.errors import KforgeError, MissingError, TaskError
 
 if TYPE_CHECKING:
     import torch
 
+    from kforge.environment.processes import Processes
     from kforge.profiling.roofline import Floor
     from kforge.task import Call, Capture, Cost, Effects, Promoted, State, Task, TaskFacts
+    from kforge.task.promotion import Replay
 
 CACHE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # expected values kept between candidates
 RATED = ("fp64", "fp32", "tensor")  # integer and special functions have no ceiling: they bound nothing
+MULTIPLES = (1, 2, 8)  # tried in turn where the reference rejects a derived size
+DERIVED = 4.0
 NONFINITE = 0.1  # a distribution that makes over this share of an output NaN or infinite is skipped
 
 
@@ -94,8 +103,9 @@ class Prepared:
         self.floors: dict[int, Floor | None] = {}
         self.baseline_ms: dict[str, float] = {}
         self.baselines: dict[str, Callable[..., Any] | None] = {}  # made by the performance gate, None: does not run
-        self.noise: dict[int, float] = {}  # A/A noise floor by magnitude of the call
         self.notes: list[str] = []
+        self.rooms: dict[str, Path] = {}  # the folder of each candidate that was here
+        self.spare: Processes | None = None  # of the next candidate, where a warm judge started them
         self._captures: dict[int, tuple[Capture, Promoted, Intermediates | None]] = {}
         self._modules: dict[int, torch.nn.Module] = {}
         self._expected: OrderedDict[tuple[Case, int], Expected] = OrderedDict()
@@ -103,6 +113,11 @@ class Prepared:
         self._skipped: dict[tuple[Case, int], str] = {}
         self._states: dict[int, State] = {}
         self._plain: dict[int, float] = {}
+        self._sizes: dict[int, Sizes] = {}
+        self._derived: dict[
+            tuple[int, str], int | str
+        ] = {}  # (variant, kind) -> number of a maker, or why there is none
+        self._extended = task  # with a maker for each derived shape
 
     def seed(self, *parts: object) -> int:
         """A 63-bit seed that follows from the judge's entropy and these parts."""
@@ -122,11 +137,79 @@ class Prepared:
         intermediates = self._captured(variant)[2]
         return intermediates.sources if intermediates else ()
 
+    def variant(self, case: Case) -> int:
+        """The number under which a case's inputs are made and captured: each derived shape has one of its own."""
+        if case.shape == GIVEN:
+            return case.variant
+        key = (case.variant, case.shape)
+        if key not in self._derived:
+            self._derived[key] = self._derive(*key)
+        found = self._derived[key]
+        if isinstance(found, str):
+            raise Skip(found)
+        return found
+
+    def sizes(self, variant: int = 0) -> Sizes:
+        """Which dimensions of a variant's inputs may change, and which of them together."""
+        if variant not in self._sizes:
+            from kforge.task.state import named_state
+
+            module = self.reference(0)
+            call = self.task.make_call(variant, self.seed("sizes", variant), self.device)
+            tied = tied_sizes(list(named_state(module).values()), self.task.init_call())
+            self._sizes[variant] = find_sizes(call, tied, lambda other: self._runs(module, other))
+        return self._sizes[variant]
+
+    def leniency(self, case: Case) -> float:
+        """How much wider the bounds on errors are for this case: 1 on the task's own sizes.
+
+        Derived sizes look for wrong indices. Precision is asked for where the task is: a sum over 32 rows as good as
+        torch's may be worse over 1000, since its error grows with the root of their number and torch's hardly.
+        """
+        if case.shape == GIVEN:
+            return 1.0
+        new = derive(self.sizes(case.variant), case.shape) or {}
+        growth = max((n / self.sizes(case.variant).given[s] for s, n in new.items()), default=1.0)
+        return DERIVED * math.sqrt(max(1.0, growth))
+
+    def _derive(self, variant: int, kind: str) -> int | str:
+        """Adds a maker of this shape; the number that it got, or in words why there is none."""
+        sizes = self.sizes(variant)
+        new = derive(sizes, kind)
+        if new is None:
+            return f"no size of the inputs can be {kind}" if sizes.given else "every size is tied to the state"
+        number, task = self._extended.n_variants, self.task
+        for multiple in MULTIPLES:  # halves, heads and groups need even sizes and more
+            rounded = {s: n if n == sizes.given[s] else -(-n // multiple) * multiple for s, n in new.items()}
+
+            def make(to: dict[int, int] = rounded) -> Any:
+                call = resize(task.draw(variant), sizes, to)
+                return call.kwargs if call.kwargs else list(call.args)
+
+            extended = replace(self._extended, makers=(*self._extended.makers, make))
+            try:
+                call = extended.make_call(number, self.seed("sizes", variant), self.device)
+            except TaskError:  # a maker that changes its sizes, an index into nothing
+                continue
+            if self._runs(self.reference(0), call):
+                self._extended = extended
+                return number
+        return f"the reference rejects shape {kind}"
+
+    def _runs(self, module: torch.nn.Module, call: Call) -> bool:
+        from kforge.task import observe
+
+        try:
+            observe(self.task, copy.deepcopy(module) if self.stateful else module, call, seed=0)
+        except Exception:  # whatever the reference raises at sizes that nobody promised it takes
+            return False
+        return True
+
     def _captured(self, variant: int) -> tuple[Capture, Promoted, Intermediates | None]:
         from kforge.task import capture, promote
 
         if variant not in self._captures:
-            found = capture(self.task, variant, self.device)
+            found = capture(self._extended, variant, self.device)
             intermediates = Intermediates(found) if found.graph_module is not None else None
             self._captures[variant] = (found, promote(found), intermediates)
         return self._captures[variant]
@@ -195,6 +278,18 @@ class Prepared:
             self._held -= old.nbytes
         return made
 
+    def inputs(self, case: Case) -> Call:
+        """Inputs of a case alone, for what depends on their form. Skip with the reason."""
+        return self._realised(case, self.variant(case), self.seed("case", case.variant, case.seed, 0, 0))
+
+    def _realised(self, case: Case, variant: int, seed: int) -> Call:
+        plain = self._extended.make_call(variant, seed, self.device)
+        forward = self.reference(case.state_seed).forward
+        try:
+            return realise(plain, case, self.seed("values", seed), self.task.domain, forward)
+        except NotApplicable as reason:
+            raise Skip(str(reason)) from reason
+
     def draws(self, case: Case) -> int:
         """How many draws the statistics of this case's outputs need before they count (1 for large outputs)."""
         leaves = self.expected(case).exact
@@ -213,27 +308,28 @@ class Prepared:
 
     def _answer(self, module: torch.nn.Module, case: Case, draw: int, step: int) -> Expected:
         """One call of the baseline and of fp64 on the same inputs, from the state that `module` has now."""
+        seed = self.seed("case", case.variant, case.seed, draw, step)
+        return self.answer(module, case, self._realised(case, self.variant(case), seed), self.seed("runtime", seed))
+
+    def answer(self, module: torch.nn.Module, case: Case, call: Call, runtime: int = 0) -> Expected:
+        """What is right for this call with the state that `module` has now. case: what it is a variation of."""
         from kforge.task import call_leaves, observe
         from kforge.task.call import tensors, tree_leaves
         from kforge.task.state import named_state
 
-        seed = self.seed("case", case.variant, case.seed, draw, step)
-        plain = self.task.make_call(case.variant, seed, self.device)
-        try:
-            call = realise(plain, case, self.seed("values", seed), self.task.domain, module.forward)
-        except NotApplicable as reason:
-            raise Skip(str(reason)) from reason
-        promoted, intermediates = self._captured(case.variant)[1:]
-        runtime = self.seed("runtime", seed)
         before = copy.deepcopy(module) if self.stateful else module
         try:
             seen = observe(self.task, module, call, seed=runtime)
         except Exception as error:  # whatever the reference raises on hostile inputs: the case is not the task's
-            if case.distribution == "x1" and case.layout == "contiguous" and case.special == "none":
-                raise
+            if case.plain:
+                raise _rejected(self.task, case.variant, error) from error
             raise Skip(f"the reference rejects it: {_first_line(error)}") from error
-        exact = promoted.run(before, call, runtime)
-        inner = intermediates.values(before, call, runtime) if intermediates else {}
+        try:
+            exact, inner = self._exactly(case, self.variant(case), before, call, runtime)
+        except RuntimeError as error:  # an operator of torch that takes no float64, or no such strides
+            if case.plain:
+                raise _rejected(self.task, case.variant, error, " in float64") from error
+            raise Skip(f"the reference rejects it in float64: {_first_line(error)}") from error
         leaves = tuple(tree_leaves(seen.outputs))
         exacts = tuple(
             _exact(baseline, wide, call)
@@ -257,9 +353,26 @@ class Prepared:
             inner=inner,
         )
 
+    def choices(self, case: Case, expected: Expected) -> list[Choices | None] | None:
+        """For a reference with dropout, the two right values of each output leaf (randomness.py); else None."""
+        if self.facts is None or not self.facts.random or self.stateful:
+            return None
+        return choices(self.task, self.reference(case.state_seed), expected.call)
+
+    def _exactly(
+        self, case: Case, variant: int, module: torch.nn.Module, call: Call, seed: int
+    ) -> tuple[Replay, dict[str, tuple[torch.Tensor, float]]]:
+        """The fp64 reference's answer and the inner values that discrete outputs are judged by."""
+        capture, promoted, intermediates = self._captured(case.variant)
+        if case.shape != GIVEN:
+            if can_widen(capture) and not (intermediates and intermediates.names):
+                return run_widened(module, call, seed), {}
+            promoted, intermediates = self._captured(variant)[1:]
+        return promoted.run(module, call, seed), intermediates.values(module, call, seed) if intermediates else {}
+
     def _refuse_nonfinite(self, case: Case, made: Expected) -> None:
         """CONTRACTS 4: a distribution may not turn over 10 % of an output non-finite where the plain one is finite."""
-        if case.special != "none" or case.distribution == "x1":
+        if case.special != "none" or case.plain:
             return
         if case.variant not in self._plain:
             self._plain[case.variant] = _nonfinite(self.expected(Case(variant=case.variant)))
@@ -277,7 +390,7 @@ def prepare(task: Task, device: str = "cpu", *, folder: Path | None = None, entr
     from kforge.task import inspect_task
 
     if folder is None:
-        keeper = tempfile.TemporaryDirectory(prefix="kforge-")
+        keeper = tempfile.TemporaryDirectory(prefix="task-", dir=scratch.root())
         folder = Path(keeper.name)
     else:
         keeper = None
@@ -331,6 +444,14 @@ def _nonfinite(expected: Expected) -> float:
         if exact is not None and exact.numel()
     ]
     return max(shares, default=0.0)
+
+
+def _rejected(task: Task, variant: int, error: Exception, where: str = "") -> KforgeError:
+    """The plain inputs of a variant fail: that is the task's."""
+    from kforge.task.usercode import as_error
+
+    what = f"the reference rejects the inputs of variant {variant}{where}:"
+    return error if isinstance(error, KforgeError) else as_error(error, task.path, what)
 
 
 def _first_line(error: BaseException) -> str:

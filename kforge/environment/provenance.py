@@ -30,18 +30,29 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True)
 class Source:
-    """Rule of one output. nodes: names of the graph's nodes whose values it needs (one, or two for a comparison)."""
+    """Rule of one output. nodes: names of the graph's nodes whose values it needs (one, or two for a comparison).
+
+    given: a comparison of inputs as they are, or selected from, where nothing is computed and so nothing may differ.
+    """
 
     rule: Rule
     nodes: tuple[str, ...] = ()
     constant: float = 0.0  # right side of a comparison with a number
     dim: int | None = None
     first_of_ties: bool = True
+    given: bool = False
 
 
 EQUAL = Source(Rule.EQUAL)
 _PASSING = {"alias", "clone", "detach", "squeeze", "unsqueeze", "lift_fresh_copy"}
 _INDEX_OPS = {"argmax": True, "argmin": True, "max": True, "min": True, "topk": False, "sort": False}
+_ROUNDINGS = {"round", "floor", "ceil", "trunc"}
+_KEEPING = {"clamp", "clamp_min", "clamp_max", "minimum", "maximum", "relu", "neg", "add", "sub", "mul"}  # integers
+_SELECTING = {
+    "abs", "neg", "relu", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "amax", "amin", "max", "min",
+    "where", "round", "floor", "ceil", "trunc", "sign", "getitem", "view", "permute", "transpose", "expand", "slice",
+    "select", "squeeze", "unsqueeze", "flip", "cat", "clone", "alias", "detach",
+}  # fmt: skip
 _COMPARISONS = {"lt", "gt", "le", "ge", "eq", "ne"}
 
 
@@ -67,11 +78,49 @@ def _source(node: Any) -> Source:
         if name in _COMPARISONS:
             return _comparison(node)
         if name == "_to_copy" and _is_float(node.args[0]):
-            return Source(Rule.ROUNDED, (node.args[0].name,))
+            return Source(Rule.ROUNDED, (_before_rounding(node.args[0]).name,))
         if name not in _PASSING and name != "_to_copy":
             return EQUAL
         node = node.args[0]
     return EQUAL
+
+
+def _unclamped(node: Any, constant: float) -> Any:
+    """What relu or a lower clamp was given, where the comparison is with a number at or above its floor.
+
+    Its own values tie with the floor exactly, half of them, and an exact tie would forgive either answer.
+    """
+    while node.op == "call_function":
+        name = getattr(node.target, "_opname", "")
+        floor, *top = node.args[1:] if name in ("clamp", "clamp_min") else [0.0 if name == "relu" else None]
+        if any(limit is not None for limit in top) or not isinstance(floor, (int, float)) or floor > constant:
+            break
+        node = node.args[0]
+    return node
+
+
+def _is_selected(node: Any) -> bool:
+    """Whether a value is an input, or made of inputs by operators whose results are exact."""
+    if getattr(node, "op", "") != "call_function":
+        return getattr(node, "op", "placeholder") == "placeholder"
+    parts = [part for arg in node.args for part in (arg if isinstance(arg, (list, tuple)) else (arg,))]
+    name = getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
+    return name in _SELECTING and all(_is_selected(part) for part in parts if hasattr(part, "op"))
+
+
+def _before_rounding(node: Any) -> Any:
+    """What an operator rounded into the value that is cast (clamped, shifted): there the edges lie, not at integers."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop(0)
+        if getattr(found, "op", "") != "call_function" or not _is_float(found):
+            continue
+        name = getattr(found.target, "_opname", "")
+        if name in _ROUNDINGS:
+            return found.args[0]
+        if name in _KEEPING:
+            waiting += found.args[:2]
+    return node
 
 
 def _is_float(node: Any) -> bool:
@@ -92,8 +141,10 @@ def _comparison(node: Any) -> Source:
     if not _is_float(left):
         return EQUAL
     if isinstance(right, (int, float)):
-        return Source(Rule.COMPARED, (left.name,), constant=float(right))
-    return Source(Rule.COMPARED, (left.name, right.name)) if _is_float(right) else EQUAL
+        left = _unclamped(left, float(right))
+        return Source(Rule.COMPARED, (left.name,), constant=float(right), given=_is_selected(left))
+    given = _is_selected(left) and _is_selected(right)
+    return Source(Rule.COMPARED, (left.name, right.name), given=given) if _is_float(right) else EQUAL
 
 
 class Intermediates:
@@ -142,7 +193,7 @@ def judge_discrete(
     source: Source, candidate: torch.Tensor, baseline: torch.Tensor, inner: dict[str, tuple[torch.Tensor, float]]
 ) -> str:
     """In words what is wrong with an integer or boolean output; "" for right. Bounds are 4x the baseline's error."""
-    if source.rule is Rule.EQUAL or any(name not in inner for name in source.nodes):
+    if source.rule is Rule.EQUAL or source.given or any(name not in inner for name in source.nodes):
         return judge_equal(candidate, baseline)
     values = [inner[name][0] for name in source.nodes]
     bound = 4 * max(inner[name][1] for name in source.nodes)

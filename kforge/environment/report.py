@@ -38,7 +38,7 @@ class Verdict(StrEnum):
 class Gate:
     """One gate's outcome. passed None: not run, and `detail` says why."""
 
-    name: str  # static | build | correctness | honesty | model | performance
+    name: str  # static | build | correctness | honesty | memory | model | performance
     passed: bool | None
     detail: str = ""
     seconds: float = 0.0
@@ -65,6 +65,7 @@ class KernelBuild:
     stack: int
     constants: dict[str, int] = field(default_factory=dict)
     occupancy: float | None = None
+    launches: int | None = None  # in the correctness gate; 0: never judged, None: not counted
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,20 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Error:
-    """Error against fp64, worst case of the plan. ratio: candidate_rms over baseline_rms (None: baseline exact)."""
+    """Error against fp64, of the cases that come nearest to their bound.
+
+    ratio: candidate_rms over baseline_rms (None: baseline exact); allowed: its bound, wider on derived shapes; where:
+    the distribution and shape of these cases.
+    For half outputs, in units in the last place: largest_ulp, and mean_ulp with its sign (a biased rounding shows).
+    """
 
     candidate_rms: float
     baseline_rms: float
     ratio: float | None
+    largest_ulp: float | None = None
+    mean_ulp: float | None = None
+    allowed: float | None = None
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ class Samples:
     """Raw timing samples in milliseconds of one side, and what was timed."""
 
     name: str  # candidate | eager | compile_default | ...
-    wrapper: str  # plain | graph
+    wrapper: str  # plain | graph | replay | warm
     ms: tuple[float, ...]
 
     @property
@@ -127,12 +137,28 @@ class Roofline:
 
 @dataclass(frozen=True)
 class VariantResult:
-    """Verdict and times of one input variant."""
+    """Verdict and times of one input variant. basis: what the verdict rests on: events or graph replay."""
 
     label: str
     verdict: Verdict
     speedup: Speedup | None
     samples: tuple[Samples, ...] = ()
+    basis: str = ""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What stands beside the time of a call, on the first variant.
+
+    build_s: of all kernels; first_call_s: the first call of a fresh process, which loads them. By side: call_us, host
+    time until a call returns; warm_ms, with L2 as the call before left it; energy_mj, of one call in a steady run.
+    """
+
+    build_s: float = 0.0
+    first_call_s: float = 0.0
+    call_us: dict[str, float] = field(default_factory=dict)
+    warm_ms: dict[str, float] = field(default_factory=dict)
+    energy_mj: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -150,9 +176,14 @@ class Report:
     detectors: tuple[Detector, ...] = ()
     builds: tuple[KernelBuild, ...] = ()
     cases: tuple[CaseResult, ...] = ()
+    dropped: int = 0  # cases of the plan for which no time was left, to build or to run
+    asked: int = 0  # cases of the plan on this task, without those that it cannot have; 0: an older report
     error: Error | None = None
     variants: tuple[VariantResult, ...] = ()
     speedup: Speedup | None = None
+    confirmed: bool = False  # the verdict stood in a second process against the ladder's fastest; else provisional
+    context: Speedup | None = None  # of the user's whole step, with the reference's module over with the candidate's
+    costs: Costs | None = None
     times_ms: dict[str, float] = field(default_factory=dict)
     memory_ratio: float | None = None
     roofline: Roofline | None = None
@@ -164,6 +195,12 @@ class Report:
     repro: str | None = None  # path of repro.py when wrong
     environment: dict[str, str] = field(default_factory=dict)  # GPU, driver, clocks, versions, hashes, sandbox in force
     seconds: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)  # seconds of the performance gate by what they went into
+
+    @property
+    def planned(self) -> int:
+        """Cases that the plan asks for: those run, dropped, refused, and those after a failure."""
+        return max(self.asked, len(self.cases) + self.dropped)
 
     @property
     def failure(self) -> str:

@@ -18,11 +18,14 @@ SCRIPT = '''\
 """
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
 import torch
 
+if os.environ.get("KFORGE_EMULATOR", "").startswith("checked"):  # it must be loaded with the process
+    os.environ["KFORGE_EMULATOR"] = "fast"
 HERE = Path(__file__).resolve().parent
 DEVICE = "{device}"
 
@@ -73,6 +76,9 @@ class Reference(torch.nn.Module):
 torch.set_float32_matmul_precision("{precision}")
 reference_module = load(HERE / "reference" / "{op}")
 candidate_module = load(HERE / "candidate" / "{module}")
+'''
+
+COMPARISON = """\
 right, right_inputs = run({maker})
 got, got_inputs = run(candidate_module.ModelNew)
 exact = torch.load(HERE / "expected.pt", weights_only=True, map_location=DEVICE)
@@ -97,13 +103,57 @@ for (path, a), (_, b) in pairs + list(zip(*after)):
     print(f"  largest error: candidate {{gap.max().item():.6g}}, reference {{own.max().item():.6g}}")
 if len(list(tensors(right))) != len(list(tensors(got))):
     print("the candidate returns another number of tensors than the reference")
-'''
+"""
 
 
-def write_repro(prepared: Prepared, candidate: Candidate, failure: Failure, root: Path) -> Path:
+INSTRUMENTED = """\
+
+# The finding itself: the emulator's launches once more, under AddressSanitizer and the race checker.
+from kforge.kernel.emulator.checked import run_checked
+from kforge.kernel.emulator.findings import Finding
+from kforge.kernel.emulator.recording import as_launched, recording
+from kforge.kernel.emulator.traced import run_traced
+
+with recording() as kept:
+    run(candidate_module.ModelNew)
+for tool in (run_checked, run_traced):
+    for finding in tool(kept.launches, kept.buffers).findings:
+        fields = as_launched(finding)
+        launch = fields.pop("launch")
+        print(f"{tool.__name__}, launch {launch}: {Finding(**fields)}")
+"""
+
+
+CRASHED = """\
+
+# The finding itself: the launches, kept instead of run, since they end the process, under AddressSanitizer.
+from kforge.kernel.emulator.checked import run_checked
+from kforge.kernel.emulator.findings import Finding
+from kforge.kernel.emulator.recording import Recording, as_launched, recording
+
+with recording(Recording(only=True)) as kept:
+    run(candidate_module.ModelNew)
+for finding in run_checked(kept.launches, kept.buffers, (0,)).findings:
+    fields = as_launched(finding)
+    launch = fields.pop("launch")
+    print(f"run_checked, launch {launch}: {Finding(**fields)}")
+"""
+
+
+def write_repro(
+    prepared: Prepared,
+    candidate: Candidate,
+    failure: Failure,
+    root: Path,
+    instrumented: str = "",
+    crashed: bool = False,
+) -> Path:
     """Write `<root>/<task>-<digest>/repro.py` with its files (replaced if present); returns the script's path.
 
-    inputs.pt and expected.pt are readable with `torch.load(..., weights_only=True)`.
+    instrumented: the device on which the memory gate found it ("cpu": the emulator); the script then shows the finding
+    itself, or says how to run it under compute-sanitizer. crashed: its launches end the process on the emulator; the
+    script runs them in mode checked only. inputs.pt and expected.pt are readable with
+    `torch.load(..., weights_only=True)`.
     """
     import torch
 
@@ -136,16 +186,19 @@ def write_repro(prepared: Prepared, candidate: Candidate, failure: Failure, root
     torch.save(saved, folder / "inputs.pt")
     exact = {path: e for (path, _), e in zip(expected.leaves, expected.exact, strict=True) if e is not None}
     torch.save(exact, folder / "expected.pt")
-    text = SCRIPT.format(
+    detail = failure.detail
+    if instrumented not in ("", "cpu"):
+        detail += "\n\nThe values may be right: run it as `compute-sanitizer --tool memcheck python repro.py`."
+    text = (SCRIPT + ("" if crashed else COMPARISON)).format(
         module=candidate.module,
         op=task.path.name,
-        detail=failure.detail.replace("\\", "\\\\").replace('"""', "'''"),
-        device=prepared.device,
+        detail=detail.replace("\\", "\\\\").replace('"""', "'''"),
+        device=instrumented or prepared.device,
         precision=task.precision.value,
         maker="reference_module.Model" if task.form is Form.MODULE else "Reference",
     )
     path = folder / "repro.py"
-    path.write_text(text)
+    path.write_text(text + (CRASHED if crashed else INSTRUMENTED if instrumented == "cpu" else ""))
     return path
 
 

@@ -24,7 +24,8 @@ class Finding:
     rejects: bool = True
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.message} [{self.rule}]"
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{where}: {self.message} [{self.rule}]"
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,8 @@ def check_untouched_state(before: dict[str, torch.Tensor], reply: CallReply, cha
         old = before.get(name)
         if old is None or name in changing:
             continue  # buffers of the candidate's own are free
-        if old.shape != new.shape or not _same_bytes(old, new):
+        form = [(t.shape, t.dtype, t.device.type) for t in (old, new)]
+        if form[0] != form[1] or not _same_bytes(old, new):
             return Problem(f"{name} is changed by the call; the reference leaves it alone", path=f"state:{name}")
     return None
 

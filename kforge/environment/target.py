@@ -1,12 +1,20 @@
-"""Where a candidate is judged: the target's name and architecture, versions, what the emulator must have ready."""
+"""Where and against what a candidate is judged: target and versions, the emulator's parts, the reference's facts."""
 
 from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import kforge
+from kforge.errors import KforgeError
+
+if TYPE_CHECKING:
+    from kforge.environment.preparation import Prepared
+    from kforge.kernel.emulator.mode import Kind, Mode
 
 
 def target_name(device: str) -> str:
@@ -32,17 +40,32 @@ def versions() -> dict[str, str]:
     return {"kforge": kforge.__version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
-def share_emulator(folder: Path) -> tuple[Path, ...]:
+def plain_mode() -> Mode:
+    """The emulator's mode for calls in a candidate's process: that of KFORGE_EMULATOR, but for AddressSanitizer.
+
+    It must be loaded with the process; under `checked` launches are run again by the memory gate, in every plan.
+    """
+    from kforge.kernel.emulator.mode import Kind, Mode, current_mode
+
+    mode = current_mode()
+    return Mode(Kind.FAST, mode.order) if mode.kind is Kind.CHECKED else mode
+
+
+def share_emulator(folder: Path, kinds: Collection[Kind] = ()) -> tuple[Path, ...]:
     """Link the emulator's runtime and precompiled headers, built once by the judge, into a candidate folder's cache.
 
-    Compiling them takes seconds, and each candidate has a cache of its own. Returns the folders that the candidate's
-    process must be able to read; it cannot write them.
+    kinds: instrumented modes that must be ready besides the one in force. Compiling takes seconds, and each candidate
+    has a cache of its own. Returns the folders that the candidate's process must be able to read; it cannot write
+    them.
     """
-    from kforge.kernel.emulator.build import prelude_folder, runtime_library
-    from kforge.kernel.emulator.mode import current_mode
+    from kforge.kernel.emulator.build import prelude_folder, runtime_library, tracer_library
+    from kforge.kernel.emulator.mode import Kind
     from kforge.worker.sandbox import own_folder
 
-    shared = (runtime_library().parent.resolve(), prelude_folder(current_mode().kind).resolve())
+    wanted = [plain_mode().kind, *kinds]
+    parts = [runtime_library().parent, *(prelude_folder(kind) for kind in dict.fromkeys(wanted))]
+    parts += [tracer_library().parent] if Kind.TRACED in wanted else []
+    shared = tuple(part.resolve() for part in parts)
     folder.mkdir(parents=True, exist_ok=True)
     home = own_folder(folder, "cache", "kforge", "emulator")
     for entry in shared:
@@ -54,3 +77,25 @@ def share_emulator(folder: Path) -> tuple[Path, ...]:
         link.unlink(missing_ok=True)
         link.symlink_to(entry, target_is_directory=True)
     return shared
+
+
+def reference_facts(prepared: Prepared) -> dict[str, Any]:
+    """What the static gate must know of the reference: its text and names, the sizes of its inputs, standing rules."""
+    task = prepared.task
+    return {
+        "reference_source": task.source,
+        "reference_names": {"Model", "reference", getattr(task.reference, "__name__", "reference")} - {"ModelNew"},
+        "shapes": _sizes(prepared),
+        "constraints": {c.name: c.value for c in task.constraints},
+    }
+
+
+def _sizes(prepared: Prepared) -> set[int]:
+    """Sizes of the benchmark's inputs: every dimension and element count of the first variant."""
+    from kforge.task import call_leaves
+    from kforge.task.call import tensors
+
+    with suppress(KforgeError):
+        shapes = [t.shape for _, t in tensors(call_leaves(prepared.task.make_call(0, 0)))]
+        return {int(n) for shape in shapes for n in (*shape, shape.numel())}
+    return set()

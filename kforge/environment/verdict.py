@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kforge.environment.report import Speedup, VariantResult, Verdict
+from kforge.environment.report import Report, Speedup, VariantResult, Verdict
 from kforge.profiling import statistics
 from kforge.profiling.statistics import Ratio
 
@@ -43,6 +43,35 @@ def headline(variants: Sequence[VariantResult]) -> tuple[Verdict, Speedup | None
     if Verdict.SLOWER in verdicts and verdicts != {Verdict.SLOWER}:
         return Verdict.MIXED, total
     return verdict_of(total), total
+
+
+def confirmed(first: Verdict, second: Verdict) -> Verdict:
+    """The verdict of two timings in processes of their own: what both say; the second's where the first was unclear."""
+    return second if first in (second, Verdict.UNCLEAR) else Verdict.UNCLEAR
+
+
+OBJECTIVES = ("speed", "energy")
+
+
+def better(new: Report, old: Report, objective: str = "speed", bound: float = 1.0) -> bool:
+    """Whether one verified candidate is to be preferred to another.
+
+    "speed": the shorter time; energy breaks ties (times within their noise). "energy": the lower energy per call among
+    candidates whose speed-up is at least `bound`; where one of them has no energy figure, or both miss the bound, the
+    shorter time. ValueError for another objective.
+    """
+    if objective not in OBJECTIVES:
+        raise ValueError(f"unknown objective {objective!r}; available: {', '.join(OBJECTIVES)}")
+    times = [report.times_ms.get("candidate", math.inf) for report in (new, old)]
+    energies = [report.costs.energy_mj.get("candidate") if report.costs else None for report in (new, old)]
+    noise = max((report.speedup.noise for report in (new, old) if report.speedup), default=0.0)
+    faster = times[0] < times[1]
+    less = energies[0] < energies[1] if energies[0] is not None and energies[1] is not None else faster
+    if objective == "energy":
+        within = [report.speedup is not None and report.speedup.ratio >= bound for report in (new, old)]
+        return less if all(within) else within[0] or (faster and not within[1])
+    tied = all(0 < ms < math.inf for ms in times) and abs(math.log(times[0] / times[1])) <= noise
+    return less if tied else faster
 
 
 def final(verdict: Verdict, degenerate: bool) -> Verdict:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kforge.worker.poison import unwritten
 
 if TYPE_CHECKING:
+    import torch
+
     from kforge.environment.preparation import Expected
     from kforge.worker import CallReply
 
@@ -17,6 +19,8 @@ def shows_pattern(expected: Expected, reply: CallReply, path: str, pattern: int)
 
     for (name, right), got in zip(expected.leaves, pytree.tree_leaves(reply.outputs), strict=False):
         if name != path or not hasattr(got, "dtype") or got.shape != right.shape or got.dtype != right.dtype:
+            continue
+        if got.device != right.device:
             continue
         count = int((unwritten(got, pattern) & ~unwritten(right, pattern)).sum())
         if count and got.element_size() > 1:  # one byte may well be right
@@ -30,7 +34,7 @@ def shows_both(expected: Expected, replies: tuple[CallReply, CallReply], pattern
 
     first, second = (pytree.tree_leaves(reply.outputs) for reply in replies)
     for (path, _), a, b in zip(expected.leaves, first, second, strict=False):
-        if not hasattr(a, "dtype") or not hasattr(b, "dtype") or a.shape != b.shape:
+        if not hasattr(a, "dtype") or not hasattr(b, "dtype") or (a.shape, a.device) != (b.shape, b.device):
             continue
         count = int((unwritten(a, patterns[0]) & unwritten(b, patterns[1])).sum())
         if count:
@@ -50,17 +54,38 @@ def gives_back_inputs(expected: Expected) -> bool:
     return all(any(o.shape == i.shape and torch.equal(o, i) for i in inputs) for o in outputs)
 
 
+def largest_gap(a: CallReply, b: CallReply) -> float:
+    """The largest difference between outputs of two answers, infinite where one is NaN or has another form."""
+    worst = 0.0
+    first, second = _tensors(a.outputs), _tensors(b.outputs)
+    if [_form(x) for x in first] != [_form(y) for y in second]:
+        return float("inf")
+    for x, y in zip(first, second, strict=True):
+        if not x.numel() or _same(x, y):
+            continue
+        if bool(((x != x) != (y != y)).any()):
+            return float("inf")
+        gap = (x - y).abs() if x.dtype.is_complex else (x.double() - y.double()).abs()
+        worst = max(worst, float(gap.nan_to_num(0.0).max()))
+    return worst
+
+
 def same_answers(a: CallReply, b: CallReply) -> bool:
     """Whether outputs and inputs afterwards are bit for bit the same (NaN equal to NaN)."""
+    first, second = (_tensors((r.outputs, r.inputs_after.args, r.inputs_after.kwargs)) for r in (a, b))
+    return len(first) == len(second) and all(_same(x, y) for x, y in zip(first, second, strict=True))
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
     import torch
     from torch.utils import _pytree as pytree
 
-    def parts(reply: CallReply) -> list[torch.Tensor]:
-        after = reply.inputs_after
-        found = pytree.tree_leaves((reply.outputs, after.args, after.kwargs))
-        return [t for t in found if isinstance(t, torch.Tensor)]
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
-    def same(x: torch.Tensor, y: torch.Tensor) -> bool:
-        return x.shape == y.shape and x.dtype == y.dtype and bool(((x == y) | ((x != x) & (y != y))).all())
 
-    return all(same(x, y) for x, y in zip(parts(a), parts(b), strict=True))
+def _form(x: torch.Tensor) -> tuple[Any, ...]:
+    return (x.shape, x.dtype, x.device)
+
+
+def _same(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return _form(x) == _form(y) and bool(((x == y) | ((x != x) & (y != y))).all())

@@ -8,6 +8,12 @@ import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kforge.errors import UsageError
+from kforge.kernel.sources import read_source
+
+MAX_FILES = 100
+_SOURCES = frozenset({".cu", ".cuh", ".h"})
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -60,9 +66,19 @@ class Candidate:
 
     @staticmethod
     def read(module: Path, **provenance: object) -> Candidate:
-        """The candidate whose module is this file; its sources are the .cu, .cuh and .h files beside it."""
-        files = {module.name: module.read_text()}
-        for path in sorted(module.parent.iterdir()):
-            if path.suffix in {".cu", ".cuh", ".h"}:
-                files[path.name] = path.read_text()
+        """The candidate whose module is this file; its sources are the .cu, .cuh and .h files beside it.
+
+        UsageError names the file that is no source: binary, too large, unreadable, a folder, a link to nothing ...
+        """
+        files = {module.name: read_source(module)}
+        try:
+            beside = sorted(path for path in module.parent.iterdir() if path.suffix in _SOURCES)
+        except OSError as error:
+            raise UsageError(f"the folder {module.parent} cannot be read: {error.strerror}") from error
+        if len(beside) > MAX_FILES:
+            raise UsageError(
+                f"{len(beside)} sources lie beside {module}; a candidate has at most {MAX_FILES}",
+                "move the candidate's module and its own .cu, .cuh and .h files into a folder of their own",
+            )
+        files |= {path.name: read_source(path) for path in beside}
         return Candidate(module=module.name, files=files, **provenance)  # type: ignore[arg-type]

@@ -9,14 +9,19 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kforge.kernel.prepare import Constant
 
 if TYPE_CHECKING:
     from kforge.kernel.kernel import Kernel
+    from kforge.kernel.plan import Plan
+
+
+# recorder(kernel, plan, args, values), right before a launch that Python makes
+Recorder = Callable[["Kernel", "Plan", tuple[Any, ...], list[Any]], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +30,7 @@ class State:
 
     overrides: Mapping[str, Mapping[str, Constant]] = field(default_factory=dict)
     build_only: bool = False
+    recorder: Recorder | None = None
 
     def of(self, kernel: str) -> Mapping[str, Constant]:
         """The overridden constants of a kernel."""
@@ -63,7 +69,7 @@ def overrides(constants: Mapping[str, Mapping[str, Constant]]) -> Iterator[None]
     They win over the declared and the tuned ones; `require` still applies to them.
     """
     merged = {**state.overrides, **{k: {**state.of(k), **v} for k, v in constants.items()}}
-    with _switched(State(merged, state.build_only)):
+    with _switched(State(merged, state.build_only, state.recorder)):
         yield
 
 
@@ -71,6 +77,13 @@ def overrides(constants: Mapping[str, Mapping[str, Constant]]) -> Iterator[None]
 def build_only() -> Iterator[None]:
     """Within, a call checks its arguments and builds what it needs, and does not launch (the *warm* step)."""
     with _switched(State(state.overrides, True)):
+        yield
+
+
+@contextlib.contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Within, the first launch of each kind is shown to `recorder` right before it is made."""
+    with _switched(State(state.overrides, state.build_only, recorder)):
         yield
 
 

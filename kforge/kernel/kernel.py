@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,14 @@ import torch
 from torch.compiler import is_compiling
 
 from kforge.errors import LaunchError
-from kforge.kernel import hooks
-from kforge.kernel.ctypes_table import scalar
+from kforge.kernel import hooks, native
+from kforge.kernel.ctypes_table import canonical, element, scalar
 from kforge.kernel.definition import WORKSPACE, Definition, Dim, define
 from kforge.kernel.launchers import Geometry
 from kforge.kernel.module import Module
 from kforge.kernel.plan import Plan, make_plan
 from kforge.kernel.prepare import Constant
-from kforge.kernel.signature import parse_signature, read_signature
+from kforge.kernel.signature import Param, parse_signature, read_signature
 
 MAX_PLANS = 4096
 NO_BACKWARD = "call it under torch.no_grad(), or wrap it in a torch.autograd.Function"
@@ -90,7 +90,10 @@ class Kernel:
         self.module.add(self.definition)
         self.name = self.definition.name
         self._positions()
-        self._all_plans: dict[tuple, dict[tuple, Plan]] = {}
+        # by overrides: plans by key, and for the native call their counterparts by its own keys, which are bytes
+        self._all_plans: dict[tuple, dict[Any, Any]] = {}
+        self._native: Callable[[dict, tuple], bool] | None = None
+        self._native_key: Callable[[tuple], bytes | None] | None = None
         self._refresh()
         # (constants, types) that calls of this process resolved to, with the last geometry of each
         self.configurations: dict[tuple[tuple, tuple], Geometry] = {}
@@ -115,6 +118,8 @@ class Kernel:
             args = self._positional(args, kwargs)
         if self._state is not hooks.state:
             self._refresh()
+        if self._native is not None and self._native(self._plans, args):
+            return None
         key: list[Any] = []
         values = list(args)  # as they are packed: tensors become addresses
         try:
@@ -131,10 +136,10 @@ class Kernel:
                 alignment = address & -address & 1023
                 grad = tensor.requires_grad and _grad_enabled()
                 key.append((tensor.dtype, tensor.get_device(), tensor.numel(), tensor.is_contiguous(), alignment, grad))
-            for i in self._strided:
+            for i in self._views:
                 tensor = args[i]
                 if tensor is not None:
-                    key += (tensor.shape, tensor.stride())
+                    key += (tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
             for i in self._keyed:
                 key.append(args[i])
             for i in self._by_class:
@@ -167,6 +172,8 @@ class Kernel:
         if plan.workspace is not None:
             scratch = plan.workspace()
             values.insert(self._workspace, scratch.data_ptr())
+        if hooks.state.recorder is not None:
+            hooks.state.recorder(self, plan, args, values)
         try:
             if device < 0:
                 plan.launch(0, values)
@@ -181,6 +188,30 @@ class Kernel:
             raise LaunchError(f"{self.name}: an argument could not be passed: {error}") from error
         counts, name = hooks.launched, self.name
         counts[name] = counts.get(name, 0) + 1
+        if plan.native is not None:
+            self._offer(plan, args)
+
+    def _offer(self, plan: Plan, args: tuple) -> None:
+        """After a call that Python made: the next one like it is the native call's."""
+        if self._native_key is None:
+            caller = self._caller()
+            self._native, self._native_key = caller.launch, caller.key
+        key = self._native_key(args)  # None: of a kind that stays Python's
+        if key is not None:
+            self._store(key, plan.native)
+
+    def _caller(self) -> Any:
+        module, _ = native.load()
+        assert module is not None  # it has bound a plan
+        kinds = ["k" if i in self._keyed else "c" for i in range(self._arity)]
+        for i in self._pointers:
+            kinds[i] = "v" if i in self._views else "p"
+        return module.Caller("".join(kinds))
+
+    def _store(self, key: Any, plan: Any) -> None:
+        if len(self._plans) >= MAX_PLANS:
+            self._plans.clear()
+        self._plans[key] = plan
 
     def _slow(self, args: tuple, key: list[Any] | None = None) -> None:
         """The first call of its kind: every check, the choice of constants, the build, and a plan for the next."""
@@ -203,9 +234,7 @@ class Kernel:
         if state.build_only:
             return None
         if key is not None and any(isinstance(a, torch.Tensor) for a in args):  # else the current device decides
-            if len(self._plans) >= MAX_PLANS:
-                self._plans.clear()
-            self._plans[tuple(key)] = plan
+            self._store(tuple(key), plan)
         if plan.launch is not None:
             self._launch(plan, args, values)
         return None
@@ -234,7 +263,10 @@ class Kernel:
         read = frozenset().union(*(e.names for e in self.definition.expressions))
         self._arity = len(arguments)
         self._pointers = tuple(i for i, p in enumerate(arguments) if p.kind == "pointer")
-        self._strided = tuple(i for i in self._pointers if arguments[i].name in self.definition.strided)
+        # Those that need not be contiguous, or may be complex: their layout and their lazy bits enter the key.
+        self._views = tuple(
+            i for i in self._pointers if arguments[i].name in self.definition.strided or _may_be_complex(arguments[i])
+        )
         scalars = [i for i, p in enumerate(arguments) if p.kind != "pointer"]
         self._keyed = tuple(i for i in scalars if arguments[i].name in read)
         # Packing refuses what does not fit, except that it takes anything for a bool.
@@ -246,7 +278,15 @@ class Kernel:
         """Take up the switches in force; plans are kept per set of overrides."""
         self._state = hooks.state
         chosen = tuple(sorted(self._state.of(self.name).items(), key=lambda kv: kv[0]))
-        self._plans = {} if self._state.build_only else self._all_plans.setdefault(chosen, {})
+        fresh = self._state.build_only or self._state.recorder is not None
+        self._plans = {} if fresh else self._all_plans.setdefault(chosen, {})
+
+
+def _may_be_complex(pointer: Param) -> bool:
+    if canonical(pointer.ctype) is None:  # bound by types=, which has no complex types
+        return False
+    dtypes = element(pointer.ctype).dtypes
+    return not dtypes or "complex64" in dtypes
 
 
 def _is_odd(ctype: str) -> bool:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kforge.errors import BuildError
+from kforge.errors import BuildError, UsageError
 from kforge.kernel.build import Build, BuildRequest, build, content_key
 from kforge.kernel.build.toolchain import HEADERS
 from kforge.kernel.definition import Definition
 from kforge.kernel.packages import find_package
 from kforge.kernel.prepare import Constant, prepare, substitute
+from kforge.kernel.sources import read_source
 
 if TYPE_CHECKING:
     from kforge.kernel.kernel import Kernel
@@ -126,7 +127,7 @@ class Module:
             for name in _LOCAL_INCLUDE.findall(text):
                 path = (folder / name).resolve()
                 if path.is_file() and path not in found:
-                    found[path] = path.read_text()
+                    found[path] = path.read_text(errors="replace")
                     pending.append((path.parent, found[path]))
         if not found:
             return (), ()
@@ -147,5 +148,9 @@ def _read_source(source: str | Path, folder: Path) -> tuple[Path | None, str]:
         return None, source
     path = folder / source
     if not path.is_file():
-        raise BuildError(f"no source file '{source}' in {folder}", "name a file beside the module, or give the text")
-    return path, path.read_text()
+        words = f"no source file '{path.name}' in {path.parent}"
+        raise BuildError(words, "name a file beside the module, or give the text")
+    try:
+        return path, read_source(path)
+    except UsageError as error:
+        raise BuildError(error.message, error.hint) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kforge.errors import BuildError, LaunchError
-from kforge.kernel import launchers
+from kforge.kernel import launchers, native
 from kforge.kernel.build import target_arch
 from kforge.kernel.ctypes_table import Scalar, scalar
 from kforge.kernel.definition import WORKSPACE, Definition
@@ -33,7 +33,8 @@ class Plan:
     """Everything a repeated call needs. launch None: nothing to launch (an empty grid, or build-only).
 
     pairs: (written, other, bytes, bytes) by argument position, whose ranges may not overlap; disjoint: pairs and
-    distances that an exact check has found interleaved without overlap.
+    distances that an exact check has found interleaved without overlap. native: the same for kforge.kernel.native,
+    None where Python makes the call.
     """
 
     device: int
@@ -44,6 +45,7 @@ class Plan:
     workspace: Callable[[], torch.Tensor] | None = None
     pairs: tuple[tuple[int, int, int, int], ...] = ()
     disjoint: set[tuple[int, int, int]] = field(default_factory=set)
+    native: Any = None
 
 
 def make_plan(
@@ -77,7 +79,8 @@ def _on_gpu(plan: Plan, module: Module, definition: Definition, checked: Checked
     specialisation = (definition.expression, tuple(plan.constants.items()), tuple(checked.types.items()), device)
     launcher = None if build_only else launchers.choose(clusters=plan.geometry.cluster != (1, 1, 1))
     loaded = (launcher.name if launcher else "", *specialisation)
-    if loaded not in module.functions and torch.cuda.is_current_stream_capturing():
+    loading = launcher is not None and loaded not in module.functions
+    if loading and torch.cuda.is_current_stream_capturing():  # compiling alone touches no stream
         raise LaunchError(
             f"{definition.name} would have to be built and loaded during CUDA graph capture",
             "call it once with the same arguments before the capture",
@@ -90,11 +93,34 @@ def _on_gpu(plan: Plan, module: Module, definition: Definition, checked: Checked
             torch.cuda.current_stream()  # initialises torch's context on this device
             module.functions[loaded] = launcher.load(built, symbol, device)
         assert launcher is not None
+        function, slots = module.functions[loaded], _slots(definition, checked)
         try:
-            plan.launch = launcher.bind(module.functions[loaded], _slots(definition, checked), plan.geometry, device)
+            plan.launch = launcher.bind(function, slots, plan.geometry, device)
+            if isinstance(launcher, launchers.Driver):
+                start = launcher.address()
+                bind_native(
+                    plan, definition, slots, start, function, launcher.configuration(function, plan.geometry, device)
+                )
         except LaunchError as error:
             raise LaunchError(f"{definition.name}: {error.message}", error.hint) from error
     return plan
+
+
+def bind_native(
+    plan: Plan, definition: Definition, slots: tuple[Scalar | None, ...], start: int, function: Any, config: Any
+) -> None:
+    """Give a plan its native call, where there is one. start: the address of cuLaunchKernelEx."""
+    module, _ = native.load()
+    if module is None or len(slots) > native.MAX_ARGUMENTS:
+        return
+    formats = "".join("P" if s is None else s.slot[0] for s in slots).encode()
+    names = [p.name for p in definition.signature.params]
+    at = names.index(WORKSPACE) if plan.workspace is not None else -1
+    handle = function.value or 0
+    keep = (function, config)
+    plan.native = module.Bound(
+        start, handle, bytes(config), formats, plan.device, definition.name, plan.workspace, at, plan.pairs, keep
+    )
 
 
 def _slots(definition: Definition, checked: Checked) -> tuple[Scalar | None, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ from kforge.kernel.prepare import Constant
 
 if TYPE_CHECKING:
     from kforge.kernel.kernel import Kernel
+    from kforge.kernel.module import Module
+
+BUILDS_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ def static_report(
         folder = path if path.is_dir() else path.parent
         files = sorted(folder.glob("*.py")) if path.is_dir() else [path]
         declared = [call for file in files for call in declared_kernels(file.read_text())]
-    return [_report(name, keywords, folder, arch, types or {}).as_dict() for name, keywords in declared]
+    made = [_prepare(name, keywords, folder, types or {}) for name, keywords in declared]
+    with ThreadPoolExecutor(max_workers=BUILDS_AT_ONCE) as pool:  # the compiler works outside Python's lock
+        return [found.as_dict() for found in pool.map(lambda m: _report(m[0], m[1], m[2], arch), made)]
 
 
 def declared_kernels(source: str) -> list[tuple[str, dict[str, Any]]]:
@@ -142,7 +148,10 @@ def resources(
     )
 
 
-def _report(name: str, keywords: dict[str, Any], folder: Path, arch: str, types: Mapping[str, str]) -> KernelResources:
+def _prepare(
+    name: str, keywords: dict[str, Any], folder: Path, types: Mapping[str, str]
+) -> tuple[Module, Definition, dict[str, str]]:
+    """A declared kernel with its module and the C type of each of its type names."""
     from kforge.kernel.kernel import Kernel
     from kforge.kernel.module import Module
 
@@ -150,13 +159,19 @@ def _report(name: str, keywords: dict[str, Any], folder: Path, arch: str, types:
     if source is None:
         raise BuildError(f"cannot read the source of Kernel '{name}' without running the candidate")
     if "\n" not in source and "__global__" not in source:
+        if not (folder / source).is_file():
+            words = f"no source file '{source}' beside the candidate's module"
+            raise BuildError(words, "name a file beside the module, or give the text")
         source = folder / source
     module = Module(source, tuple(keywords.pop("include", ())), keywords.pop("compiler", "auto"))
     definition = Kernel(name, module, **keywords).definition
-    bound = {n: types.get(n, canonical(s) or "float") for n, s in definition.types.items()}
+    return module, definition, {n: types.get(n, canonical(s) or "float") for n, s in definition.types.items()}
+
+
+def _report(module: Module, definition: Definition, bound: Mapping[str, str], arch: str) -> KernelResources:
     constants = dict(definition.constants)
-    built, _ = module.build(definition, constants, bound, arch)
-    instance = module.instance(definition, constants, bound)
+    built, _ = module.build(definition, constants, dict(bound), arch)
+    instance = module.instance(definition, constants, dict(bound))
     threads, dynamic = _static(definition, "block", constants), _static(definition, "shared", constants)
     return resources(definition, built, instance, constants, bound, threads, dynamic or 0)
 

@@ -14,18 +14,29 @@ if TYPE_CHECKING:
 def calibrate(device: str = "cuda:0", driver: str = "") -> Ceilings:
     """Measure every ceiling of a GPU that is present. Each is the best of several ways, over its fastest of 15 runs.
 
-    Buffers are far larger than the L2, so no flush is needed. Takes about 3 s and at most a quarter of free memory.
+    Buffers are far larger than the L2, so no flush is needed. Takes about 5 s and at most a quarter of free memory.
     """
     import torch
+
+    from kforge.profiling.gpu_state import gpu_state
 
     properties = torch.cuda.get_device_properties(device)
     l2 = int(getattr(properties, "L2_cache_size", 0))
     with torch.cuda.device(device), torch.no_grad():
         bandwidth, methods = _bandwidth(torch.device(device))
         rates = _matrix_rates(torch.device(device))
+        fp8 = _fp8_rate(torch.device(device))
+        rates |= {"fp8": fp8} if fp8 else {}
+        on_chip = _on_chip(torch.device(device), l2)
+        rates["special"] = on_chip["special"]
         launch = _launch_time(torch.device(device))
+        state = gpu_state(device)
         torch.cuda.empty_cache()
-    return Ceilings(properties.name, bandwidth, rates, l2, launch, CALIBRATED, driver, methods)
+    clocks = {"sm_mhz": state.sm_mhz or 0, "memory_mhz": state.memory_mhz or 0}
+    return Ceilings(
+        properties.name, bandwidth, rates, l2, launch, CALIBRATED, driver, methods,
+        l2=on_chip["l2"], shared=on_chip["shared"], processors=properties.multi_processor_count, clocks=clocks,
+    )  # fmt: skip
 
 
 def _fastest(run: Callable[[], object], repeats: int = 15) -> float:
@@ -121,6 +132,91 @@ def _matrix_rates(device: torch.device) -> dict[str, float]:
     finally:
         torch.set_float32_matmul_precision(before)
     return rates
+
+
+def _fp8_rate(device: torch.device) -> float | None:
+    """operations/s of products of fp8 (e4m3), accumulated fast; None where torch has none for this GPU."""
+    import torch
+
+    n = 8192
+    one = torch.ones((), device=device)
+    try:
+        x = torch.randn(n, n, device=device).to(torch.float8_e4m3fn)
+        y = torch.randn(n, n, device=device).to(torch.float8_e4m3fn).t()
+
+        def run() -> object:
+            return torch._scaled_mm(x, y, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+        return 2.0 * n**3 / _fastest(run, repeats=8)
+    except (RuntimeError, AttributeError):  # before sm_89, or a torch without it
+        return None
+
+
+_ON_CHIP_SOURCE = r"""
+// Rates inside the chip. Every thread works on its own; the sums keep the work alive.
+extern "C" __global__ void read_l2(const float4* __restrict__ x, float* y, int n, int rounds) {
+    float sum = 0.0f;
+    int stride = gridDim.x * blockDim.x;
+    for (int r = 0; r < rounds; ++r) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        for (; i + 3 * stride < n; i += 4 * stride) {  // __ldcg: not from the L1
+            float4 a = __ldcg(x + i), b = __ldcg(x + i + stride);
+            float4 c = __ldcg(x + i + 2 * stride), d = __ldcg(x + i + 3 * stride);
+            sum += a.x + b.y + c.z + d.w;
+        }
+    }
+    if (sum == 12345.678f) y[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void read_shared(float* y, int rounds) {
+    __shared__ float4 tile[1024];
+    tile[threadIdx.x] = make_float4(threadIdx.x, 1.0f, 2.0f, 3.0f);
+    __syncthreads();
+    float sum = 0.0f;
+    for (int r = 0; r < rounds; r += 4) {
+        float4 a = tile[(threadIdx.x + 32 * r) & 1023], b = tile[(threadIdx.x + 32 * r + 32) & 1023];
+        float4 c = tile[(threadIdx.x + 32 * r + 64) & 1023], d = tile[(threadIdx.x + 32 * r + 96) & 1023];
+        sum += a.x + b.y + c.z + d.w + a.y + b.z + c.w + d.x + a.z + b.w + c.x + d.y + a.w + b.x + c.y + d.z;
+    }
+    if (sum == 12345.678f) y[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void exponentials(float* y, int rounds) {
+    float a = threadIdx.x * 1e-3f, b = a + 0.1f, c = a + 0.2f, d = a + 0.3f;
+    for (int r = 0; r < rounds; ++r) {
+        asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(a));
+        asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(b));
+        asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(c));
+        asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(d));
+    }
+    if (a + b + c + d == 12345.678f) y[blockIdx.x] = a;
+}
+"""
+
+
+def _on_chip(device: torch.device, l2_bytes: int) -> dict[str, float]:
+    """bytes/s from the L2 (a quarter of it, read over and over) and from shared memory; special functions/s."""
+    import torch
+
+    from kforge.kernel import Module
+
+    blocks = 2 * torch.cuda.get_device_properties(device).multi_processor_count
+    module = Module(_ON_CHIP_SOURCE)
+    read_l2, read_shared, exponentials = (
+        module.kernel(name, grid=f"({blocks}, 1, 1)", block="(1024, 1, 1)")
+        for name in ("read_l2", "read_shared", "exponentials")
+    )
+    out = torch.zeros(blocks, device=device)
+    step = 4 * blocks * 1024  # vectors that all threads read at a time
+    count = max(1, (l2_bytes or 32 << 20) // 4 // 16 // step) * step
+    x = torch.rand(count * 4, device=device)
+    seconds = {
+        "l2": _fastest(lambda: read_l2(x, out, count, 32)),
+        "shared": _fastest(lambda: read_shared(out, 8192)),
+        "special": _fastest(lambda: exponentials(out, 4096)),
+    }
+    amount = {"l2": 32.0 * count * 16, "shared": 8192.0 * 16 * blocks * 1024, "special": 4096.0 * 4 * blocks * 1024}
+    return {name: amount[name] / seconds[name] for name in seconds}
 
 
 def _launch_time(device: torch.device) -> float:

@@ -1,4 +1,4 @@
-"""What this GPU can do at most: rates of reading, writing, mixtures and matrix products, and the launch latency.
+"""What this GPU can do at most: rates of DRAM, L2 and shared memory, of arithmetic, and the launch latency.
 
 Measured once in a few seconds and cached by GPU and driver; data-sheet values, marked so, for a GPU that is absent.
 Units: bytes/s, operations/s (a multiply-add counts as two), seconds.
@@ -18,7 +18,7 @@ from typing import Any
 
 from kforge.errors import KforgeError, MissingError
 
-SCHEMA = 1
+SCHEMA = 2  # 1: neither L2 nor shared memory nor special functions
 CALIBRATED = "calibrated"
 DATA_SHEET = "data sheet"
 _SHARES = {"read": 0.0, "two to one": 1 / 3, "copy": 0.5, "write": 1.0}
@@ -29,8 +29,10 @@ class Ceilings:
     """The ceilings of one GPU.
 
     bandwidth: bytes/s of DRAM traffic by the share of writes in it: read (0), two to one (1/3), copy (1/2), write (1).
-    rates: operations/s by kind: fp64, fp32 (ordinary cores), tf32, bf16, fp16, fp8 (matrix cores).
-    l2_bytes: size of the L2. launch_s: least time one launch takes on the device. source: calibrated or data sheet.
+    rates: operations/s by kind: fp64, fp32 (ordinary cores), tf32, bf16, fp16, fp8 (matrix cores), special (exponential
+    and the like). l2_bytes: size of the L2. launch_s: least time one launch takes on the device. source: calibrated or
+    data sheet. l2, shared: bytes/s of reading from the L2 and from shared memory, 0 where unknown. processors:
+    multiprocessors. clocks: SM and memory MHz while it was measured.
     """
 
     gpu: str
@@ -41,6 +43,10 @@ class Ceilings:
     source: str
     driver: str = ""
     methods: Mapping[str, str] = field(default_factory=dict)  # which way of measuring gave each rate
+    l2: float = 0.0
+    shared: float = 0.0
+    processors: int = 0
+    clocks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def read(self) -> float:
@@ -90,21 +96,48 @@ class Ceilings:
         return Ceilings(**{key: value for key, value in data.items() if key != "schema"})
 
 
-def _sheet(gpu: str, bandwidth: float, l2: int, **rates: float) -> Ceilings:
-    terabytes = dict.fromkeys(_SHARES, bandwidth * 1000000000000.0)
-    return Ceilings(gpu, terabytes, {kind: rate * 1e12 for kind, rate in rates.items()}, l2 << 20, 2e-6, DATA_SHEET)
+_SPECIAL_A_CLOCK = 16  # results a multiprocessor has each clock (CUDA C++ Programming Guide, arithmetic instructions)
+_SHARED_A_CLOCK = 128  # bytes likewise
 
 
-# NVIDIA's data sheets, dense rates of the SXM form where there are several: TB/s, MiB of L2, Tera-operations/s.
-# A slower form of the same chip (PCIe) gets these too: as bounds they stay true.
+def _sheet(gpu: str, bandwidth: float, l2: int, processors: int, ghz: float, **rates: float) -> Ceilings:
+    terabytes = dict.fromkeys(_SHARES, bandwidth * 1e12)
+    a_second = processors * ghz * 1e9
+    operations = {kind: rate * 1e12 for kind, rate in rates.items()} | {"special": _SPECIAL_A_CLOCK * a_second}
+    return Ceilings(
+        gpu, terabytes, operations, l2 << 20, 2e-6, DATA_SHEET,
+        shared=_SHARED_A_CLOCK * a_second, processors=processors,
+    )  # fmt: skip
+
+
+# NVIDIA's data sheets, dense rates of the SXM form where there are several: TB/s, MiB of L2, multiprocessors, boost
+# clock in GHz, Tera-operations/s. A slower form of the same chip (PCIe) gets these too: as bounds they stay true. The
+# L2's rate is not published.
 DATA_SHEETS: dict[str, Ceilings] = {
-    "A100": _sheet("NVIDIA A100", 2.039, 40, fp64=19.5, fp32=19.5, tf32=156, bf16=312, fp16=312),
-    "H100": _sheet("NVIDIA H100", 3.35, 50, fp64=67, fp32=67, tf32=494.7, bf16=989.4, fp16=989.4, fp8=1978.9),
-    "H200": _sheet("NVIDIA H200", 4.8, 60, fp64=67, fp32=67, tf32=494.7, bf16=989.4, fp16=989.4, fp8=1978.9),
-    "L40S": _sheet("NVIDIA L40S", 0.864, 96, fp64=1.43, fp32=91.6, tf32=183, bf16=362.05, fp16=362.05, fp8=733),
-    "RTX 4090": _sheet("RTX 4090", 1.008, 72, fp64=1.29, fp32=82.6, tf32=82.6, bf16=165.2, fp16=330.3, fp8=660.6),
-    "B200": _sheet("NVIDIA B200", 8.0, 126, fp64=40, fp32=80, tf32=1100, bf16=2250, fp16=2250, fp8=4500),
+    "A100": _sheet("NVIDIA A100", 2.039, 40, 108, 1.41, fp64=19.5, fp32=19.5, tf32=156, bf16=312, fp16=312),
+    "H100": _sheet(
+        "NVIDIA H100", 3.35, 50, 132, 1.98, fp64=67, fp32=67, tf32=494.7, bf16=989.4, fp16=989.4, fp8=1978.9
+    ),
+    "H200": _sheet("NVIDIA H200", 4.8, 60, 132, 1.98, fp64=67, fp32=67, tf32=494.7, bf16=989.4, fp16=989.4, fp8=1978.9),
+    "L40S": _sheet(
+        "NVIDIA L40S", 0.864, 96, 142, 2.52, fp64=1.43, fp32=91.6, tf32=183, bf16=362.05, fp16=362.05, fp8=733
+    ),
+    "RTX 4090": _sheet(
+        "RTX 4090", 1.008, 72, 128, 2.52, fp64=1.29, fp32=82.6, tf32=82.6, bf16=165.2, fp16=330.3, fp8=660.6
+    ),
+    "B200": _sheet("NVIDIA B200", 8.0, 126, 148, 1.965, fp64=40, fp32=80, tf32=1100, bf16=2250, fp16=2250, fp8=4500),
 }
+
+
+_CHIP_OF = {"sm_80": "A100", "sm_86": "A100", "sm_89": "L40S", "sm_90": "H200", "sm_100": "B200"}
+
+
+def sheet_for_arch(arch: str) -> Ceilings:
+    """The data sheet that stands for an architecture ("sm_90a") where no GPU is named. MissingError: there is none."""
+    name = _CHIP_OF.get(arch.rstrip("af"))
+    if name is None:
+        raise MissingError(f"no data sheet stands for {arch}", "name a GPU of: " + ", ".join(DATA_SHEETS))
+    return DATA_SHEETS[name]
 
 
 def data_sheet(gpu: str) -> Ceilings:
@@ -127,12 +160,8 @@ def for_device(device: str = "cuda:0", cache: Path | None = None) -> Ceilings:
 
     if not torch.cuda.is_available():
         raise MissingError("ceilings can only be measured on a GPU", "data-sheet values serve for a GPU that is absent")
-    if cache is None:
-        from kforge import config
-
-        cache = config.load().cache
     name, driver = torch.cuda.get_device_name(device), driver_release()
-    path = cache / "ceilings" / (re.sub(r"[^A-Za-z0-9.]+", "-", f"{name}-{driver}") + ".json")
+    path = _cache_file(device, cache)
     cached = _read(path)
     if cached is not None:
         return cached
@@ -144,6 +173,20 @@ def for_device(device: str = "cuda:0", cache: Path | None = None) -> Ceilings:
     if trusted:
         _write(path, measured)
     return measured
+
+
+def is_cached(device: str = "cuda:0", cache: Path | None = None) -> bool:
+    """Whether `for_device` will answer at once."""
+    return _read(_cache_file(device, cache)) is not None
+
+
+def _cache_file(device: str, cache: Path | None) -> Path:
+    import torch
+
+    from kforge import config
+
+    name = f"{torch.cuda.get_device_name(device)}-{driver_release()}"
+    return (cache or config.load().cache) / "ceilings" / (re.sub(r"[^A-Za-z0-9.]+", "-", name) + ".json")
 
 
 def _read(path: Path) -> Ceilings | None:

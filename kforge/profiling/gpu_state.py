@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+from kforge.worker.limits import descendants
 
 
 @dataclass(frozen=True)
 class GpuState:
-    """clocks in MHz, power in W, temperature in Celsius; throttle: reasons in words; others: foreign process ids.
+    """clocks in MHz, power in W, temperature in Celsius; throttle: reasons in words; others: foreign processes.
 
-    reason: why nothing could be read (then all else is empty).
+    others: "name (pid)", or "a process outside this container" where its number means nothing here. reason: why nothing
+    could be read (then all else is empty).
     """
 
     name: str = ""
@@ -21,20 +27,20 @@ class GpuState:
     power_w: float | None = None
     temperature_c: int | None = None
     throttle: tuple[str, ...] = ()
-    others: tuple[int, ...] = ()
+    others: tuple[str, ...] = ()
     reason: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader of a timing must know, in words."""
         found = [f"clocks throttled: {', '.join(self.throttle)}"] if self.throttle else []
-        found += [f"{len(self.others)} other processes on the GPU"] if self.others else []
+        found += [f"other users of the GPU: {', '.join(self.others)}"] if self.others else []
         return tuple(found)
 
     def as_dict(self) -> dict[str, str]:
         """For the report's environment."""
         values = {k: v for k, v in vars(self).items() if v not in (None, "", ())}
-        return {f"gpu_{k}": ", ".join(map(str, v)) if isinstance(v, tuple) else str(v) for k, v in values.items()}
+        return {f"gpu_{k}": ", ".join(v) if isinstance(v, tuple) else str(v) for k, v in values.items()}
 
 
 _REASONS = {
@@ -46,34 +52,42 @@ _REASONS = {
     0x80: "hardware power brake",
     0x100: "display clocks",
 }
+_OUTSIDE = "a process outside this container"
 
 
-def gpu_state(device: str, own: tuple[int, ...] = ()) -> GpuState:
-    """Read the state of "cuda:N" now; processes in `own` are not foreign. `reason` says what is missing."""
+def gpu_state(device: str) -> GpuState:
+    """Read the state of "cuda:N" now. This process and those below it are no foreign users."""
+    handle = nvml_handle(device)
+    if isinstance(handle, str):
+        return GpuState(reason=handle)
+    import pynvml
+
+    try:
+        return _read(pynvml, handle)
+    except pynvml.NVMLError as error:
+        return GpuState(reason=f"NVML: {error}")
+
+
+@cache
+def nvml_handle(device: str) -> Any:
+    """NVML's handle of "cuda:N", or the reason in words why there is none. NVML stays initialised in this process."""
     if device == "cpu":
-        return GpuState(reason="no GPU")
+        return "no GPU"
     try:
         import pynvml
     except ImportError:
-        return GpuState(reason="nvidia-ml-py is not installed")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return GpuState(reason=f"NVML: {error}")
-    try:
-        return _read(pynvml, device, own)
-    except pynvml.NVMLError as error:
-        return GpuState(reason=f"NVML: {error}")
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _read(nvml: Any, device: str, own: tuple[int, ...]) -> GpuState:
+        return "nvidia-ml-py is not installed"
     import torch
 
-    uuid = str(torch.cuda.get_device_properties(device).uuid)
-    handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+    try:
+        pynvml.nvmlInit()
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        return pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+    except pynvml.NVMLError as error:
+        return f"NVML: {error}"
 
+
+def _read(nvml: Any, handle: Any) -> GpuState:
     def optional(read: Any, *args: Any) -> Any:
         try:
             return read(handle, *args)
@@ -92,8 +106,28 @@ def _read(nvml: Any, device: str, own: tuple[int, ...]) -> GpuState:
         power_w=None if power is None else power / 1000,
         temperature_c=optional(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
         throttle=tuple(name for bit, name in _REASONS.items() if bits & bit),
-        others=tuple(sorted(p.pid for p in processes if p.pid not in own)),
+        others=foreign_users([p.pid for p in processes]),
     )
+
+
+def foreign_users(pids: list[int], own: int | None = None) -> tuple[str, ...]:
+    """The users among these process ids that are neither `own` (default: this process) nor below it, in words.
+
+    NVML counts processes in the host's numbers: where a container has its own, ours are not among them. Then as many
+    as we are known to run are taken for ours, and the rest is counted without names.
+    """
+    own = os.getpid() if own is None else own
+    family = {own, *descendants(own)}
+    if own in pids:
+        return tuple(f"{_command(pid)} ({pid})" for pid in sorted(set(pids) - family))
+    return (_OUTSIDE,) * max(0, len(set(pids)) - len(family))
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "process"
 
 
 def _text(value: Any) -> str:

@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass, field
 
 from kforge.profiling.gpu_state import GpuState
-from kforge.profiling.statistics import Ratio, median, ratio_of_medians
+from kforge.profiling.statistics import Ratio, median, ratio_of_rounds
 
 CANDIDATE = "candidate"
 AGREEMENT = 0.03  # the child's figures against the judge's clock (CONTRACTS 5)
 LIE = 0.15  # calls that take this much longer than claimed, by the judge's clock, are no noise of a busy host
+UNEVEN = 1.25  # of the judge's own overhead between rounds: more is somebody else's work on the GPU
+IMPOSSIBLE_MS = 2e-4  # two events around nothing are further apart
 TRUSTED = 0.05  # a bound on the kernel above this hands the verdict to the replay batch
 
 
@@ -19,7 +21,7 @@ class Samples:
     """Milliseconds per call of one side under one wrapper, all rounds in order (the fields of report.Samples)."""
 
     name: str  # candidate | eager | compile_default | ...
-    wrapper: str  # plain | graph | replay
+    wrapper: str  # plain | graph | replay | warm
     ms: tuple[float, ...]
     rounds: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
@@ -33,8 +35,8 @@ class Bound:
     """The child's claim against the judge's clock, over all batches of a wrapper.
 
     wall_ms: the judge's clock less the latency of messages; claimed_ms: sum of the child's samples; overhead_ms: flush,
-    restoring and launching per call, calibrated by the judge; difference: (wall - claimed - calls x overhead) / wall;
-    kernel: what AGREEMENT leaves open on one call, relative to its median.
+    restoring and launching per call, calibrated by the judge (comparison.py); difference: (wall - claimed -
+    calls x overhead) / wall; kernel: what AGREEMENT leaves open on one call, relative to its median.
     """
 
     wall_ms: float
@@ -63,24 +65,37 @@ class Bound:
 
 @dataclass(frozen=True)
 class Timing:
-    """Everything measured. bounds: per wrapper of the candidate. skipped: sides that could not be timed, with why."""
+    """Everything measured. bounds: per wrapper of the candidate. skipped: sides that could not be timed, with why.
+
+    each: the bounds of every round. overheads_ms: what a baseline's call cost the judge beside itself, by round (the
+    least of them). stages: seconds by what they went into. call_us: host time until a call returns, by side. first_s:
+    the candidate's first call.
+    """
 
     samples: tuple[Samples, ...]
     bounds: dict[str, Bound]
     skipped: dict[str, str]
     gpu: GpuState
     seconds: float
+    each: tuple[dict[str, Bound], ...] = ()
+    overheads_ms: tuple[float, ...] = ()
+    stages: dict[str, float] = field(default_factory=dict)
+    call_us: dict[str, float] = field(default_factory=dict)
+    first_s: float = 0.0
 
     def of(self, name: str, wrapper: str = "plain") -> Samples | None:
         """One side's samples, or None when it was not timed."""
         return next((s for s in self.samples if (s.name, s.wrapper) == (name, wrapper)), None)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The sides that were timed, the candidate among them."""
+        return tuple(dict.fromkeys(s.name for s in self.samples))
+
+    @property
     def basis(self) -> str:
         """What a verdict rests on: "events" (cold L2), or "replay" (warm) where the bound on events is too loose."""
-        bound = self.bounds.get("plain")
-        loose = bound is not None and bound.kernel > TRUSTED
-        return "replay" if loose and self.of(CANDIDATE, "replay") else "events"
+        return "replay" if self.of(CANDIDATE, "replay") else "events"
 
     def best(self, name: str) -> Samples | None:
         """The fastest wrapper of a side on the basis of the verdict."""
@@ -97,7 +112,7 @@ class Timing:
         ours, theirs = self.best(CANDIDATE), self.best(baseline)
         if ours is None or theirs is None:
             return None
-        found = ratio_of_medians(theirs.rounds, ours.rounds)
+        found = ratio_of_rounds(theirs.rounds, ours.rounds)
         bound = self.bounds.get(ours.wrapper)
         if bound is None or bound.kernel <= TRUSTED:
             return found
@@ -105,16 +120,27 @@ class Timing:
 
     @property
     def believed(self) -> bool:
-        """Whether the judge's clock bears the candidate's figures out, on every wrapper.
-
-        Where the verdict rests on replays, which the judge times itself, only a lie counts: a call of microseconds is
-        lost in the loop around it.
-        """
-        if self.basis == "replay":
-            return not self.lying
+        """Whether the judge's clock bears out the candidate's figures that the verdict rests on."""
+        if self.basis == "replay":  # a single short call is lost in the loop around it: there only a lie counts
+            return not self.lying and "replay" in self.bounds and self.bounds["replay"].accepted
         return all(bound.accepted for bound in self.bounds.values())
 
     @property
+    def disturbed(self) -> str:
+        """What else used the GPU, as far as it can be seen, in words; the judge's own calls show it too."""
+        if self.gpu.others:
+            return f"shared with {', '.join(self.gpu.others)}"
+        low, high = min(self.overheads_ms, default=0.0), max(self.overheads_ms, default=0.0)
+        return f"the judge's own calls cost {low:.3f} to {high:.3f} ms beside themselves" if high > UNEVEN * low else ""
+
+    @property
     def lying(self) -> bool:
-        """Whether a wrapper's calls take far longer by the judge's clock than the child claims."""
-        return any(bound.difference > LIE for bound in self.bounds.values())
+        """Whether a wrapper's calls take far longer than claimed in every round, or no time at all.
+
+        What others do on the GPU makes calls longer as well: while they are there nobody is called a liar.
+        """
+        if any(s.name == CANDIDATE and s.median < IMPOSSIBLE_MS for s in self.samples):
+            return True
+        rounds = self.each or (self.bounds,)
+        by_wrapper = ([found[w] for found in rounds if w in found] for w in self.bounds)
+        return not self.disturbed and any(all(b.difference > LIE for b in found) for found in by_wrapper)

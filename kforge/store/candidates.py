@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kforge.errors import KforgeError, UsageError
 from kforge.kernel.candidate import Candidate
+from kforge.store.faults import storing
 
 _META = ".candidate.json"  # begins with a dot: never the name of a source file
 
@@ -30,6 +31,11 @@ class CandidateStore:
         for name in candidate.files:
             if name in {"", ".", "..", _META} or "/" in name or "\0" in name:
                 raise KforgeError(f"a candidate's file cannot be named {name!r}", "use plain names without folders")
+        with storing(self.folder):
+            self._put(candidate, target)
+        return digest
+
+    def _put(self, candidate: Candidate, target: Path) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         candidate.write(made)
@@ -48,7 +54,6 @@ class CandidateStore:
             shutil.rmtree(made)
             if not target.is_dir():  # another process may have stored the same content first: that is fine
                 raise
-        return digest
 
     def get(self, digest: str) -> Candidate:
         """The candidate with this digest, or a unique beginning of it (at least 4 digits).
@@ -60,9 +65,13 @@ class CandidateStore:
             found = "several candidates" if matches else "no candidate"
             raise UsageError(f"{found} {digest!r} in {self.folder}", "known: " + (", ".join(self) or "none"))
         folder = self.folder / matches[0]
-        meta = json.loads((folder / _META).read_text())
-        files = {name: (folder / name).read_text() for name in meta.pop("files")}
-        candidate = Candidate(files=files, **meta)
+        try:
+            with storing(folder, doing="read"):
+                meta = json.loads((folder / _META).read_text())
+                files = {name: (folder / name).read_text() for name in meta.pop("files")}
+            candidate = Candidate(files=files, **meta)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise KforgeError(f"candidate {matches[0]} was damaged on disk in {folder}", "it cannot be read") from error
         if candidate.digest != matches[0]:
             raise KforgeError(f"candidate {matches[0]} was changed on disk in {folder}", "its verdict no longer holds")
         return candidate

@@ -7,6 +7,7 @@ Progress, replay, resume and the UI all read this one log. It must not interpret
 
 import fcntl
 import json
+import math
 import os
 import re
 import secrets
@@ -18,6 +19,7 @@ from typing import Any, Required, Self, TypedDict
 
 from kforge.errors import KforgeError, UsageError
 from kforge.store.candidates import CandidateStore
+from kforge.store.faults import reason, storing
 
 SCHEMA = 1
 LOG_NAME = "events.jsonl"
@@ -262,7 +264,8 @@ class RunLog:
         self.path = self.folder / LOG_NAME
         if not self.path.is_file():
             raise UsageError(f"no run in {self.folder}", "`kforge runs list` shows what exists")
-        self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        with storing(self.path):
+            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -276,8 +279,9 @@ class RunLog:
         """A new, empty run under `root` for the task with this path or name."""
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         folder = Path(root) / f"{stamp}-{_slug(task)}-{secrets.token_hex(3)}"
-        folder.mkdir(parents=True)
-        (folder / LOG_NAME).touch()
+        with storing(folder, "choose another folder by KFORGE_STATE, or `state` in kforge.toml"):
+            folder.mkdir(parents=True)
+            (folder / LOG_NAME).touch()
         return cls(folder)
 
     @property
@@ -295,10 +299,16 @@ class RunLog:
         check(kind, data)
         event = Event(self._seq, time.time(), kind, data)
         line = (event.as_json() + "\n").encode()
-        while line:
-            line = line[os.write(self._fd, line) :]
-        if kind not in TRANSIENT:
-            os.fsync(self._fd)
+        with storing(self.path, "what was found so far is in the folder of the run"):
+            end = os.lseek(self._fd, 0, os.SEEK_END)
+            try:
+                while line:
+                    line = line[os.write(self._fd, line) :]
+            except OSError:
+                os.ftruncate(self._fd, end)  # half a line would spoil the next one
+                raise
+            if kind not in TRANSIENT:
+                os.fsync(self._fd)
         self._seq += 1
         return event
 
@@ -333,13 +343,36 @@ def replay(path: Path) -> Iterator[Event]:
     """
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is torn or empty
+        yield _parse(line, f"{path}:{number}")
+
+
+def salvage(path: Path) -> tuple[list[Event], list[str]]:
+    """What of a damaged log can be read, in order, and a line on each part that cannot. Never raises."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        return [], [f"{path} cannot be read: {reason(error)}"]
+    events, damage = [], []
+    for number, line in enumerate(lines[:-1], start=1):
         try:
-            raw = json.loads(line)
-            event = Event(raw["seq"], raw["time"], raw["kind"], raw["data"], raw["schema"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise KforgeError(f"{path}:{number}: damaged event", "the lines before it can still be read") from error
-        if event.schema > SCHEMA:
-            raise KforgeError(
-                f"{path}:{number}: schema {event.schema} is newer than this kforge reads ({SCHEMA})", "upgrade kforge"
-            )
-        yield event
+            events.append(_parse(line, f"{path}:{number}"))
+        except KforgeError as error:
+            damage.append(error.message)
+    if lines[-1]:
+        damage.append(f"{path}:{len(lines)}: the last line was cut off while it was written")
+    return events, damage
+
+
+def _parse(line: bytes, place: str) -> Event:
+    try:
+        raw = json.loads(line)
+        event = Event(int(raw["seq"]), float(raw["time"]), raw["kind"], raw["data"], int(raw["schema"]))
+        if not isinstance(event.kind, str) or not isinstance(event.data, dict) or not math.isfinite(event.time):
+            raise TypeError("not an event")
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise KforgeError(f"{place}: damaged event", "the lines before it can still be read") from error
+    if event.schema > SCHEMA:
+        raise KforgeError(
+            f"{place}: schema {event.schema} is newer than this kforge reads ({SCHEMA})", "upgrade kforge"
+        )
+    return event

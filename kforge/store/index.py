@@ -6,6 +6,7 @@ It can be rebuilt from the logs and holds nothing that they lack, the ledger exc
 from __future__ import annotations
 
 import fcntl
+import json
 import re
 import sqlite3
 import time
@@ -15,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kforge.errors import KforgeError, UsageError
+from kforge.errors import KforgeError, StoreError, UsageError
 from kforge.kernel.candidate import Candidate
 from kforge.store.events import encode
+from kforge.store.faults import reason, storing
 
+ELSEWHERE = "choose another folder by KFORGE_STATE, or `state` in kforge.toml"
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
 
@@ -51,6 +54,18 @@ class LedgerRow:
     achieved: float | None
 
 
+@dataclass(frozen=True)
+class EvaluationRow:
+    """One evaluation of a candidate: in which run (its folder), of which task (path as given), when, and the Report."""
+
+    run: str
+    folder: Path
+    task: str
+    candidate: str
+    time: float
+    report: dict[str, Any]
+
+
 def migrations() -> list[tuple[int, str]]:
     """(number, SQL) of every migration, in order, numbered from 1 without gaps."""
     found: list[tuple[int, str]] = []
@@ -67,9 +82,10 @@ class Index:
 
     def __init__(self, path: Path | str = ".kforge/index.sqlite") -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Autocommit mode: transactions are begun by hand so that writers queue instead of failing half-way.
-        self._db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+        with storing(self.path, ELSEWHERE):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Autocommit mode: transactions are begun by hand so that writers queue instead of failing half-way.
+            self._db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
         self._db.row_factory = sqlite3.Row
         try:
             # Two processes that make the file at once: the busy timeout does not cover the change to WAL.
@@ -79,9 +95,10 @@ class Index:
                 self._db.execute("PRAGMA synchronous = NORMAL")
                 self._db.execute("PRAGMA foreign_keys = ON")
                 self._migrate()
-        except sqlite3.DatabaseError as error:
+        except (OSError, sqlite3.Error) as error:
             self._db.close()
-            raise KforgeError(f"{self.path} cannot be used as the run index: {error}", "move it away") from error
+            words = f"{self.path} cannot be used as the run index: {reason(error)}"
+            raise StoreError(words, f"move it away, or {ELSEWHERE}") from error
         except KforgeError:
             self._db.close()
             raise
@@ -105,14 +122,19 @@ class Index:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk ends the transaction by itself
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
     def _write(self, sql: str, *values: Any) -> int:
-        with self._transaction():
+        with storing(self.path, "the run's own log is complete up to here"), self._transaction():
             return self._db.execute(sql, values).rowcount
+
+    def _read(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        with storing(self.path, "move it away: runs themselves are in the folder `runs` beside it", "read"):
+            return self._db.execute(sql, values).fetchall()
 
     def start_run(
         self, run: str, task: str, folder: Path | str, *, task_digest: str = "", target: str | None = None
@@ -212,19 +234,44 @@ class Index:
 
     def runs(self, limit: int = 20) -> list[RunRow]:
         """The latest runs, newest first."""
-        rows = self._db.execute(
+        rows = self._read(
             "SELECT id, task, target, folder, started, finished, status, verdict, best, exit_code,"
             " (SELECT count(*) FROM evaluations e WHERE e.run = runs.id) AS evaluations,"
             " (SELECT e.speedup FROM evaluations e WHERE e.run = runs.id AND e.candidate = runs.best"
             "  ORDER BY e.id DESC LIMIT 1) AS speedup"
             " FROM runs ORDER BY started DESC, id DESC LIMIT ?",
-            (limit,),
+            limit,
         )
         return [RunRow(**row) for row in rows]
 
+    def unfinished(self) -> list[tuple[str, Path]]:
+        """(id, folder) of the runs without an end: running now, or dead."""
+        rows = self._read("SELECT id, folder FROM runs WHERE finished IS NULL")
+        return [(row["id"], Path(row["folder"])) for row in rows]
+
+    def evaluations(self, module: str) -> list[EvaluationRow]:
+        """Every evaluation of candidates whose module has this file name, newest first."""
+        rows = self._read(
+            "SELECT e.run, r.folder, r.task, e.candidate, e.time, e.report FROM evaluations e"
+            " JOIN runs r ON r.id = e.run JOIN candidates c ON c.run = e.run AND c.digest = e.candidate"
+            " WHERE c.module = ? ORDER BY e.id DESC",
+            module,
+        )
+        return [
+            EvaluationRow(
+                row["run"],
+                Path(row["folder"]),
+                row["task"],
+                row["candidate"],
+                row["time"],
+                json.loads(row["report"]),
+            )
+            for row in rows
+        ]
+
     def ledger(self) -> list[LedgerRow]:
         """Per source: how often its advice was followed and timed, mean expected and mean achieved factor."""
-        rows = self._db.execute(
+        rows = self._read(
             "SELECT source, count(*) AS times_followed, count(achieved) AS times_timed,"
             " avg(CASE WHEN achieved IS NOT NULL THEN (expected_low + expected_high) / 2 END) AS expected,"
             " avg(achieved) AS achieved FROM ledger GROUP BY source ORDER BY source"

@@ -6,16 +6,22 @@ edited since, is the user's.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kforge.errors import UsageError
+from kforge.store.faults import reason, storing
 
 MANIFEST = ".kforge-manifest.json"
+TEMPORARY = ".kforge-new-"
+STALE_S = 3600.0  # a temporary file this old was left behind by a process that died
+ELSEWHERE = "choose another folder with --out"
 
 
 def _digest(data: bytes) -> str:
@@ -28,12 +34,14 @@ def _read_manifest(folder: Path) -> dict[str, list[str]]:
         return {str(name): [str(item) for item in hashes] for name, hashes in raw["files"].items()}
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise UsageError(f"{folder / MANIFEST} cannot be read: {reason(error)}", ELSEWHERE) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{folder / MANIFEST} is damaged", "remove it, or choose another folder with --out") from error
 
 
 def _replace(path: Path, data: bytes) -> None:
-    fd, temporary = tempfile.mkstemp(prefix=".kforge-", dir=path.parent)
+    fd, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
@@ -53,33 +61,68 @@ def _write_manifest(folder: Path, files: Mapping[str, list[str]]) -> None:
 
 
 def check_outputs(folder: Path, names: Iterable[str]) -> None:
-    """UsageError if writing these names into `folder` would overwrite a file that kforge did not write.
+    """UsageError if writing these names into `folder` would overwrite a file that kforge did not write, or would fail.
 
-    Call it before a long search, so that the refusal does not come at its end.
+    Call it before a long search, so that the refusal does not come at its end. It writes a file on trial; whatever it
+    makes is gone when it returns.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder", "choose another with --out")
+    _refuse_foreign(folder, names)
+    made: list[Path] = []
+    try:
+        for part in reversed([folder, *folder.absolute().parents]):
+            if not part.is_dir():
+                part.mkdir()
+                made.append(part)
+        fd, trial = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
+        try:
+            os.write(fd, bytes(4096))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            os.unlink(trial)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {reason(error)}", ELSEWHERE) from error
+    finally:
+        for part in reversed(made):
+            with contextlib.suppress(OSError):  # another process may have begun to use it
+                part.rmdir()
+
+
+def _refuse_foreign(folder: Path, names: Iterable[str]) -> None:
+    above = next((part for part in (folder, *folder.parents) if part.exists()), folder)
+    if above.exists() and not above.is_dir():
+        raise UsageError(f"{above} is not a folder", "choose another with --out")
     manifest = _read_manifest(folder)
     for name in names:
         path = folder / name
         if (path.exists() or path.is_symlink()) and not _is_ours(path, manifest.get(name, [])):
             how = "was edited since kforge wrote it" if name in manifest else "was not written by kforge"
-            raise UsageError(f"{path} {how}: it is kept", "move it away, or choose another folder with --out")
+            raise UsageError(f"{path} {how}: it is kept", f"move or remove it, or {ELSEWHERE}")
 
 
 def _is_ours(path: Path, hashes: list[str]) -> bool:
-    return path.is_file() and not path.is_symlink() and _digest(path.read_bytes()) in hashes
+    try:
+        return path.is_file() and not path.is_symlink() and _digest(path.read_bytes()) in hashes
+    except OSError:  # unreadable: whose it is cannot be told
+        return False
 
 
-def write_outputs(folder: Path, files: Mapping[str, str]) -> list[Path]:
+def write_outputs(folder: Path, files: Mapping[str, str], hint: str = ELSEWHERE) -> list[Path]:
     """Write name -> text into `folder` (made if absent); returns the paths in order of name.
 
     Each file appears whole or not at all. Files of an earlier call that are not in `files` are removed if unedited
-    (a stale .cu beside a new module would be misleading). UsageError as `check_outputs`.
+    (a stale .cu beside a new module would be misleading). UsageError as `check_outputs`; StoreError, with `hint`, where
+    the disk refuses.
     """
     folder = Path(folder)
-    check_outputs(folder, files)
+    _refuse_foreign(folder, files)
+    with storing(folder, hint):
+        return _write(folder, files)
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
+    _sweep(folder)
     before = _read_manifest(folder)
     data = {name: text.encode() for name, text in files.items()}
     # The new hashes enter before the files: after a crash in between, either content is known as ours.
@@ -96,3 +139,11 @@ def write_outputs(folder: Path, files: Mapping[str, str]) -> list[Path]:
                 kept[name] = hashes
     _write_manifest(folder, kept | {name: [_digest(item)] for name, item in data.items()})
     return [folder / name for name in sorted(data)]
+
+
+def _sweep(folder: Path) -> None:
+    """Remove temporary files of processes that died between making and naming them."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > STALE_S:
+                path.unlink()

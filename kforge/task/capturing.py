@@ -52,14 +52,21 @@ def fake_call(task: Task, variant: int, device: torch.device | str) -> Call | No
     """Inputs of a variant as fake tensors, without memory; None where the maker needs real ones (numpy, values)."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    level, before = log.level, dict(task.namespace)
-    log.setLevel(logging.CRITICAL)  # a maker that needs real tensors is expected here, torch logs it as an error
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), redirect_cuda(device, []):
+        with trying_fakes(task), FakeTensorMode(allow_non_fake_inputs=True), redirect_cuda(device, []):
             return move_call(task.draw(variant), device)
     except KforgeError:
         return None
+
+
+@contextmanager
+def trying_fakes(task: Task) -> Iterator[None]:
+    """Run the task's code on fake tensors: nothing stays in its globals or, where it fails, in torch's log."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level, before = log.level, dict(task.namespace)
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
     finally:
         log.setLevel(level)
         _forget(task.namespace, before)

@@ -91,9 +91,13 @@ class Capture:
         return {ref.node: ref for ref in self.inputs}
 
     def bind(self, module: torch.nn.Module, call: Call) -> list[Any]:
-        """Values for the placeholders, in order. Raises ValueError where a non-tensor input is not the captured one."""
+        """Values for the placeholders, in order; a tensor with other strides than the captured one comes as a copy.
+
+        Raises ValueError where a non-tensor input is not the captured one.
+        """
         state = named_state(module)
         leaves = dict(call_leaves(call, module.forward))
+        seen = {node.name: node.meta.get("val") for node in self.graph.find_nodes(op="placeholder")}
         values = []
         for ref in self.inputs:
             if ref.kind is InputKind.CONSTANT:
@@ -102,7 +106,22 @@ class Capture:
                 value = leaves[ref.path]
                 if ref.path in self.literals and self.literals[ref.path] != value:
                     raise ValueError(f"{ref.path} was {self.literals[ref.path]!r} when captured, now it is {value!r}")
-                values.append(value)
+                values.append(_as_captured(value, seen.get(ref.node)))
             else:
                 values.append(state[ref.path])
         return values
+
+
+def _as_captured(value: Any, seen: Any) -> Any:
+    """The same values with the strides that the graph was captured on: operators in it may hold for those only.
+
+    A group norm in the graph refuses the transposed input that eager mode copies before it.
+    """
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not isinstance(seen, torch.Tensor):
+        return value
+    if value.layout != torch.strided or seen.shape != value.shape or seen.stride() == value.stride():
+        return value
+    strides = [int(step) for step in seen.stride()]
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)

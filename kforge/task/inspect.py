@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kforge.errors import TaskError, TooLargeError
+from kforge.errors import KforgeError, TaskError, TooLargeError
 from kforge.task.alias import Effects, Observed, observe, same_bits
 from kforge.task.call import Call, call_leaves, tensors, tree_leaves
-from kforge.task.capturing import fake_call
+from kforge.task.capturing import fake_call, trying_fakes
 from kforge.task.counting import Cost
+from kforge.task.form import Form
 from kforge.task.graph import Capture
 from kforge.task.limits import EMULATOR_BYTES, EMULATOR_OPERATIONS, MIB
 from kforge.task.promotion import Promoted
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
 RUNS = 3  # of the reference, each reseeded, to tell whether it is deterministic
+SEEDS = 64  # tried until an output changes, where the reference draws
 EMULATOR_HINT = "use a machine with a GPU, or put smaller inputs into get_inputs() and these into get_input_variants()"
 
 
@@ -99,6 +101,8 @@ def inspect_task(task: Task, device: torch.device | str = "cpu") -> TaskFacts:
     run_to_run = _check_deterministic(task, module, call)
     constant = _degenerate_outputs(task, module, call, device)
     variants, skipped = _usable_variants(task, device) if emulated else (tuple(range(task.n_variants)), ())
+    for variant in variants[1:]:
+        _check_variant(task, module, variant, device)
     return TaskFacts(
         outputs=tuple(
             TensorFact(path, str(t.dtype).removeprefix("torch."), tuple(t.shape), t.stride(), str(t.device))
@@ -201,6 +205,36 @@ def _usable_variants(task: Task, device: torch.device | str) -> tuple[tuple[int,
     return tuple(usable), tuple(skipped)
 
 
+def _check_variant(task: Task, module: torch.nn.Module, variant: int, device: torch.device | str) -> None:
+    """One call on a variant's shapes, whatever the plan is. Raises TaskError that names the variant.
+
+    On fake tensors first, which costs neither memory nor time; what fails there is tried in earnest.
+    """
+    if _runs_on_fakes(task, module, variant, device):
+        return
+    call = task.make_call(variant, device=device)
+    if task.form in (Form.TRITON, Form.HELION) and str(device).split(":")[0] == "cpu":
+        return  # a call takes the interpreter seconds
+    with user_code(task.path, f"the reference rejects the inputs of variant {variant}:"):
+        observe(task, copy.deepcopy(module), call)
+
+
+def _runs_on_fakes(task: Task, module: torch.nn.Module, variant: int, device: torch.device | str) -> bool:
+    call = fake_call(task, variant, device)
+    if call is None or task.form in (Form.TRITON, Form.HELION):
+        return False
+    leaves = [leaf for _, leaf in tensors(call_leaves(call))]
+    if not leaves:
+        return False
+    trial = copy.deepcopy(module)
+    try:
+        with trying_fakes(task), leaves[0].fake_mode, user_code(task.path, "variant:"):  # type: ignore[attr-defined]
+            task.run(trial, call)
+    except KforgeError:
+        return False
+    return True
+
+
 # --- determinism
 
 
@@ -268,8 +302,29 @@ def _wide_run(task: Task, module: torch.nn.Module, call: Call) -> list[torch.Ten
 
 
 def _is_random(task: Task, module: torch.nn.Module, call: Call) -> bool:
-    runs = [_fresh_run(task, module, call, seed) for seed in (1, 2)]
-    return any(not same_bits(a, b) for (_, a), (_, b) in zip(*runs, strict=True))
+    """Whether outputs change with the seed. A call that draws gets many seeds: few elements are often dropped alike."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    draws = []
+
+    class Watching(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if torch.Tag.nondeterministic_seeded in func.tags:
+                draws.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Watching():
+        first = _fresh_run(task, module, call, 1)
+    for seed in range(2, 3 + (SEEDS if draws else 0)):
+        other = _fresh_run(task, module, call, seed)
+        if any(not same_bits(a, b) for (_, a), (_, b) in zip(first, other, strict=True)):
+            return True
+    return False
 
 
 # --- degenerate outputs

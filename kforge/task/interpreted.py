@@ -17,11 +17,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kforge import scratch
 from kforge.errors import MissingError, TaskError
 from kforge.task.alias import alias_map, same_bits
 from kforge.task.call import Call, call_leaves, tensors, tree_leaves
@@ -117,7 +117,7 @@ class _Child:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.folder = Path(tempfile.mkdtemp(prefix="kforge-interpreter-"))
+        self.folder = scratch.make("interpreter")
         self.count = 0
         package_root = str(Path(__file__).resolve().parents[2])
         paths = [package_root, os.environ.get("PYTHONPATH", "")]

@@ -6,6 +6,7 @@ the recorded call is written as op.py and a data file, and the op.py is checked 
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kforge import scratch
 from kforge.errors import TaskError
 from kforge.task.alias import same_bits
 from kforge.task.call import tensors, tree_leaves
@@ -60,7 +62,7 @@ def capture_run(
     if name[:1].isdigit():
         name = "_".join("".join(c if c.isalnum() else "_" for c in part.lower()) for part in target.split("."))
     op = Path(out).resolve() if out is not None else file.with_name(f"{name}_op.py")
-    with tempfile.TemporaryDirectory(prefix="kforge-capture-") as folder:
+    with tempfile.TemporaryDirectory(prefix="capture-", dir=scratch.root()) as folder:
         record = _run(file, target, arguments, calls, Path(folder))
         data = write_op(record, file, target, op)
         difference = _reproduce(op, record) if keeps_values(record) else math.nan
@@ -80,7 +82,8 @@ def _run(file: Path, target: str, arguments: Sequence[str], calls: int, folder: 
     )
     refusal = result.with_suffix(".error")
     if refusal.exists():
-        raise TaskError(refusal.read_text())
+        message, hint = json.loads(refusal.read_text())
+        raise TaskError(message, hint)
     if not result.exists():
         raise TaskError(f"{file.name} ended with exit code {process.returncode} before {target} was called")
     record: dict[str, Any] = unpack(result)

@@ -6,6 +6,8 @@ what went wrong to `result.error`.
 
 from __future__ import annotations
 
+import difflib
+import json
 import sys
 import types
 from pathlib import Path
@@ -16,10 +18,12 @@ from kforge.task.call import Call, call_leaves, copy_tree, describe_leaf, positi
 from kforge.task.files import pack
 from kforge.task.opfile import encode
 from kforge.task.state import read_state
-from kforge.task.usercode import user_code
+from kforge.task.usercode import PassesThrough, user_code
+
+NEAR = 5  # names that are offered for a target that was not found
 
 
-class Recorded(BaseException):
+class Recorded(PassesThrough):
     """Ends the user's program once enough calls are recorded; no `except Exception` of theirs can stop it."""
 
 
@@ -106,7 +110,24 @@ class Recorder:
             if self.module is None and not (ended and not error.__cause__.code):  # type: ignore[union-attr]
                 raise
         if self.module is None:
-            raise TaskError(f"{script.name} ran, but {self.target} was never called")
+            raise TaskError(f"{script.name} ran, but {self.target} was never called", self.near())
+
+    def near(self) -> str:
+        """The modules of the program whose paths or classes are most like the target, in words."""
+        import torch
+
+        names: dict[str, None] = {}
+        for name, value in self.namespace.items():
+            if isinstance(value, torch.nn.Module):
+                names |= {f"{name}.{path}" if path else name: None for path, _ in value.named_modules()}
+        names |= {type(module).__qualname__: None for module, _, _ in self.init.values()}
+        if not names:
+            return "it constructs no torch.nn.Module"
+        wanted = self.target.rsplit(".", 1)[-1].lower()
+        ends = [name for name in names if name.rsplit(".", 1)[-1].lower() == wanted]
+        close = difflib.get_close_matches(self.target, names, NEAR, 0.5)
+        found = list(dict.fromkeys([*ends, *close]))[:NEAR]
+        return f"did you mean {' or '.join(found)}?" if found else f"its modules: {', '.join(list(names)[:NEAR])}"
 
     def result(self) -> dict[str, Any]:
         """What the parent needs, as plain values and tensors."""
@@ -146,7 +167,7 @@ def main() -> None:
         recorder.run(script, main_module.__dict__)
         pack(recorder.result(), result)
     except KforgeError as error:
-        result.with_suffix(".error").write_text(error.message)
+        result.with_suffix(".error").write_text(json.dumps([error.message, error.hint]))
         sys.exit(error.exit_code)
 
 

@@ -120,7 +120,7 @@ class Task:
         import torch
 
         with ExitStack() as stack:
-            stack.enter_context(local_imports(self.path.parent))
+            stack.enter_context(local_imports(self.path))
             stack.enter_context(torch.no_grad())
             stack.enter_context(matmul_precision(self.precision))
             if seed is not None:

@@ -1,17 +1,20 @@
 """The border to the user's code: whatever it raises becomes one line that names the file and the line.
 
-This is the one place of the room that catches any Exception: a user's file may raise anything.
+This is the one place of the room that catches anything: a user's file may raise whatever it likes.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kforge.errors import KforgeError, MissingError, TaskError
+from kforge.errors import KforgeError, MissingError, Stop, TaskError
 
 # What torch and Triton say when a piece of code truly needs a GPU that is not there.
 _NEEDS_GPU = (
@@ -38,29 +41,80 @@ def where(error: BaseException, path: Path) -> str:
     return f"{path.name}:{lines[-1]}" if lines else path.name
 
 
+class PassesThrough(BaseException):
+    """Ends the user's code from outside: the border lets it through."""
+
+
+class Mark:
+    """What of the user's code runs now, in memory that another process can read after this one has died."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+
+    def read(self) -> str:
+        """The sentence's beginning (`op.py: loading failed:`), or the empty string."""
+        return self._memory[:].rstrip(b"\0").decode(errors="replace")
+
+    def write(self, text: str) -> None:
+        data = text.encode(errors="replace")[: len(self._memory)]
+        self._memory[:] = data.ljust(len(self._memory), b"\0")
+
+
+mark: Mark | None = None  # set by a program whose parent process watches it
+
+
 @contextmanager
-def local_imports(folder: Path) -> Iterator[None]:
-    """Let the user's code import what lies beside op.py, as running it as a script would."""
-    entry = str(folder)
+def local_imports(path: Path, what: str = "") -> Iterator[None]:
+    """Let the user's code import what lies beside op.py, as running it as a script would.
+
+    Whatever the code does to sys.path, what was there before is there again afterwards, and what it added stays. It may
+    change the working folder, though not to one that is gone.
+    """
+    entry, before, process, here = str(path.parent), list(sys.path), os.getpid(), _working_folder()
     sys.path.insert(0, entry)
+    outer = mark.read() if mark is not None else ""
+    if mark is not None:
+        mark.write(f"{path.name}: {what}" if what else f"{path.name}: the reference")
     try:
         yield
     finally:
-        sys.path.remove(entry)
+        if os.getpid() != process:
+            os._exit(0)  # a process that the user's code forked and that came back out of it: not ours
+        if mark is not None:
+            mark.write(outer)
+        if not isinstance(sys.path, list):
+            sys.path = []
+        if entry in sys.path:
+            sys.path.remove(entry)
+        sys.path += [other for other in before if other not in sys.path]
+        if _working_folder() is None:
+            os.chdir(here or path.parent)
+
+
+def _working_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 @contextmanager
 def user_code(path: Path, what: str) -> Iterator[None]:
     """Run the block as the user's code: `what` completes the sentence `op.py:7: <what> ValueError: bad`.
 
-    Raises TaskError (exit 2); MissingError (exit 3) when a GPU or an extra of kforge is what is missing.
+    Raises TaskError (exit 2), whatever the code raised; MissingError (exit 3) when a GPU or an extra of kforge is what
+    is missing. A signal's Stop passes, and so does ctrl-c where Python's own handler turns it into KeyboardInterrupt.
     """
-    with local_imports(path.parent):
+    with local_imports(path, what):
         try:
             yield
-        except KforgeError:
+        except (KforgeError, Stop, PassesThrough, GeneratorExit):
             raise
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt as error:
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                raise
+            raise as_error(error, path, what) from error
+        except BaseException as error:
             raise as_error(error, path, what) from error
 
 

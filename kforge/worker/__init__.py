@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kforge.worker.client import Child
     from kforge.worker.limits import Limits
     from kforge.worker.pool import Zygote, gpu_lock
-    from kforge.worker.replies import Armed, Batch, CallReply, LoadReply
+    from kforge.worker.replies import Armed, Batch, CallReply, Inspected, KernelTime, LoadReply
 
 _HOMES = {
     "Zygote": "kforge.worker.pool",
@@ -23,11 +23,16 @@ _HOMES = {
     "CallReply": "kforge.worker.replies",
     "Batch": "kforge.worker.replies",
     "Armed": "kforge.worker.replies",
+    "KernelTime": "kforge.worker.replies",
+    "Inspected": "kforge.worker.replies",
     "Limits": "kforge.worker.limits",
     "ChildFailed": "kforge.errors",
 }
 
-__all__ = ["Armed", "Batch", "CallReply", "Child", "ChildFailed", "Limits", "LoadReply", "Zygote", "gpu_lock"]
+__all__ = [
+    "Armed", "Batch", "CallReply", "Child", "ChildFailed", "Inspected", "KernelTime", "Limits", "LoadReply", "Zygote",
+    "gpu_lock",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kforge.errors import BuildError, ChildFailed, EmulatorError, KforgeError
-from kforge.worker import poison, sandbox
+from kforge.worker import inspection, poison, prebuilt, profiled, sandbox
 from kforge.worker.construct import copy_state, import_module
+from kforge.worker.guard import Guard
 from kforge.worker.observe import Observer, storage_number, threads
 from kforge.worker.protocol import Channel, TensorMeta, decode, encode
 from kforge.worker.tensors import Buffer, attach, describe, view
-from kforge.worker.timer import Timer, graphed, make_timer, replayed
+from kforge.worker.timed import Timing
 
 _TEXT_LIMIT = 16 << 10
 _START_LIMIT = 64 << 20  # the judge's own messages (a large tree of inputs) are trusted
@@ -52,7 +53,7 @@ def serve(sock: socket.socket, log_fd: int) -> NoReturn:
         )
     )
     sandbox_s = time.perf_counter() - begin
-    server = Server(channel, start["nonce"], start["device"], start["phase"], Path(start["folder"]))
+    server = Server(channel, start["nonce"], start["device"], start["phase"], Path(start["folder"]), start["guard"])
     server.run({"in_force": in_force, "sandbox_s": sandbox_s})
 
 
@@ -71,17 +72,19 @@ def _environment(start: dict[str, Any]) -> None:
 class Server:
     """Handlers by name; each takes a request and returns the fields of the answer."""
 
-    def __init__(self, channel: Channel, nonce: str, device: str, phase: str, folder: Path) -> None:
+    def __init__(self, channel: Channel, nonce: str, device: str, phase: str, folder: Path, guard: str) -> None:
         self.channel, self.nonce, self.device, self.phase, self.folder = channel, nonce, device, phase, folder
         self.buffers: dict[int, Buffer] = {}
         self.model: Any = None
+        self.loaded: tuple[str, Any] = ("", ((), {}))  # the module's file and the constructor's arguments
         self.precision = "highest"
-        self.poison = "absent: not on a GPU"
+        self.poison = "absent: torch's own allocator"
+        self.guard: Guard | None = None
+        self.guard_library = guard
         self.overrides: dict[str, Any] = {}
+        self.kept: Any = None  # the emulator's launches, once `record` was asked
         self.answers: list[Any] = []  # tensors of the last call that the judge may fetch
-        self.timer: Timer | None = None
-        self.armed: dict[str, Callable[[], Any]] = {}
-        self.restore: Callable[[], None] | None = None
+        self.timing = Timing(self)
         self.redirected: list[str] = []
         self.handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "attach": self.attach,
@@ -92,10 +95,16 @@ class Server:
             "call": self.call,
             "call_armed": self.call_armed,
             "fetch": self.fetch,
-            "arm": self.arm,
-            "calibrate": self.calibrate,
-            "time": self.time,
-            "replay": self.time_replay,
+            "arm": self.timing.arm,
+            "calibrate": self.timing.calibrate,
+            "time": self.timing.time,
+            "replay": self.timing.replay,
+            "record": lambda request: inspection.record(self, request),
+            "examine": lambda request: inspection.examine(self, request),
+            "sanitize": lambda request: inspection.sanitize(self, request),
+            "kernel_times": lambda request: inspection.kernel_times(self, request),
+            "trace": lambda request: profiled.trace(self, request),
+            "write_launches": lambda request: profiled.write_launches(self, request),
         }
 
     def run(self, hello: dict[str, Any]) -> NoReturn:
@@ -143,6 +152,9 @@ class Server:
         else:
             import torch
 
+            if self.guard_library:  # before torch allocates anything
+                self.guard = Guard(Path(self.guard_library))
+                self.poison = "in force: allocations between guard bands, holding one of two patterns"
             torch.cuda.set_device(self.device)
             torch.zeros(1, device=self.device)
             torch.cuda.synchronize()
@@ -166,6 +178,13 @@ class Server:
         metas = [TensorMeta.parse(meta) for meta in request[f"{key}_metas"]]
         leaves = [view(self.buffers[meta.storage], meta) for meta in metas]
         return decode(request[key], leaves.__getitem__), leaves
+
+    def inputs(self, request: dict[str, Any]) -> tuple[Any, Any, list[Any]]:
+        """Positional and keyword inputs of a call, as the judge has just written them, and their tensors in order."""
+        for number in request["refresh"]:
+            self.buffers[number].refresh()
+        (args, kwargs), leaves = self.tree(request)
+        return args, kwargs, leaves
 
     # -- the candidate ---------------------------------------------------------------------------------------------
 
@@ -207,7 +226,9 @@ class Server:
         (args, kwargs), _ = self.tree(request, "init")
         state, _ = self.tree(request, "state")
         with self.around():
-            module = import_module(self.folder / request["module"])
+            path = self.folder / request["module"]
+            prebuilt.prepare(self.phase, self.folder / "cache", path.read_text())
+            module = import_module(path)
             if not hasattr(module, "ModelNew"):
                 raise KforgeError(f"{request['module']} defines no ModelNew")
             model = module.ModelNew(*args, **kwargs)
@@ -216,6 +237,7 @@ class Server:
             model = move_module(model, self.device).train(request["training"])
             answer = copy_state(model, state, set(request["nonpersistent"]))
         self.model = model
+        self.loaded = request["module"], _copied((args, kwargs))
         return {**answer, "redirected": self.redirected, "threads": threads()}
 
     def warm(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -241,27 +263,32 @@ class Server:
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """One observed call; its outputs and state stay here until the judge fetches copies."""
         from kforge.kernel import hooks
+        from kforge.kernel.emulator.mode import thread_order
 
-        (args, kwargs), leaves = self.tree(request)
-        for number in request["refresh"]:
-            self.buffers[number].refresh()
+        args, kwargs, leaves = self.inputs(request)
         if request["pattern"] is not None:
-            poison.set_pattern(request["pattern"])
+            self.set_pattern(request["pattern"])
         silent = nullcontext() if request["launch"] else hooks.build_only()
-        with self.around(), silent, Observer(self.device, request["seed"]) as seen:
+        ordered = thread_order(request["order"]) if request["order"] else nullcontext()
+        with self.around(), silent, ordered, Observer(self.device, request["seed"], self.guard) as seen:
             outputs = self.model(*args, **kwargs)
         return self.report(request, outputs, leaves, seen)
 
+    def set_pattern(self, pattern: int) -> None:
+        """What fresh memory holds: of this process on the CPU, of the device where guarded; else nothing changes."""
+        if self.device == "cpu":
+            poison.set_pattern(pattern)
+        elif self.guard is not None:
+            self.guard.set_pattern(pattern)
+
     def call_armed(self, request: dict[str, Any]) -> dict[str, Any]:
         """As `call`, through a wrapper that `arm` made: its inputs have been refilled in place."""
-        (_, _), leaves = self.tree(request)
-        for number in request["refresh"]:
-            self.buffers[number].refresh()
-        wrapper = request["wrapper"]
-        if wrapper not in self.armed:
-            raise KforgeError(f"no wrapper {wrapper!r}; armed: {', '.join(self.armed)}")
+        _, _, leaves = self.inputs(request)
+        wrapper, armed = request["wrapper"], self.timing.armed
+        if wrapper not in armed:
+            raise KforgeError(f"no wrapper {wrapper!r}; armed: {', '.join(armed)}")
         with self.around(), Observer(self.device, None) as seen:
-            outputs = self.armed[wrapper]()
+            outputs = armed[wrapper]()
         return self.report(request, outputs, leaves, seen)
 
     def report(self, request: dict[str, Any], outputs: Any, leaves: list[Any], seen: Observer) -> dict[str, Any]:
@@ -308,76 +335,13 @@ class Server:
             torch.cuda.synchronize()
         return {}
 
-    # -- time ------------------------------------------------------------------------------------------------------
 
-    def arm(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Prepare what `time` calls: inputs, wrappers, the restoring of mutated inputs; then warm each up."""
-        for number in request["refresh"]:
-            self.buffers[number].refresh()
-        (args, kwargs), leaves = self.tree(request)
-        model = self.model
-        pristine = [(leaves[i], leaves[i].detach().clone()) for i in request["mutated"]]
+def _copied(tree: Any) -> Any:
+    """The tree with tensors of its own: the judge's buffers are used again."""
+    import torch
+    from torch.utils import _pytree as pytree
 
-        def restore() -> None:
-            for leaf, value in pristine:
-                leaf.copy_(value)
-
-        def plain() -> Any:
-            return model(*args, **kwargs)
-
-        self.restore = restore if pristine else None
-        self.armed = {"plain": plain}
-        problems: dict[str, str] = {}
-        begin = time.perf_counter()
-        with self.around():
-            for _ in range(request["warmup"]):
-                restore()
-                plain()
-            self.wait()
-            first = time.perf_counter()
-            restore()
-            plain()
-            self.wait()
-            once = time.perf_counter() - first
-            makers = {
-                "graph": lambda: graphed(model, args, kwargs),
-                "replay": lambda: replayed(plain, request["replay"]),
-            }
-            for wrapper in request["wrappers"]:
-                try:
-                    if wrapper != "plain":
-                        self.armed[wrapper] = makers[wrapper]()
-                except (RuntimeError, KforgeError) as error:  # what cannot be captured is timed plain
-                    problems[wrapper] = str(error)[:500]
-        self.wait()
-        return {"seconds": time.perf_counter() - begin, "once_s": once, "problems": problems}
-
-    def wait(self) -> None:
-        if self.timer is not None:
-            self.timer.wait()
-
-    def calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Make the timer and run its loop around idle spinning, while the process holds no candidate code."""
-        if self.model is not None:
-            raise KforgeError("calibrate comes before load")
-        self.timer = self.timer or make_timer(self.device)
-        spin, cycles = getattr(self.timer, "spin", None), request["cycles"]
-        return {"ms": self.timer.batch((lambda: spin(cycles)) if spin else (lambda: None), request["iterations"])}
-
-    def time(self, request: dict[str, Any]) -> dict[str, Any]:
-        if self.timer is None or request["wrapper"] not in self.armed:
-            raise KforgeError("time was asked before load(timer=True) and arm")
-        fn = self.armed[request["wrapper"]]
-        with self.around():
-            return {"ms": self.timer.batch(fn, request["iterations"], request["flush"], self.restore)}
-
-    def time_replay(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Back-to-back calls without flush or events: only the judge's clock counts."""
-        run = self.armed[request["wrapper"]]
-        for _ in range(request["repeats"]):
-            run()
-        self.wait()
-        return {}
+    return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), tree)
 
 
 def _device_alive() -> bool:

@@ -1,24 +1,27 @@
 """The judge's handle to one candidate's process: load, warm, call, arm, time; and its certain end.
 
-Every answer is checked for nonce and form; tensors are read once, from the judge's own buffers, into private copies.
+line.py sends requests and ends the child, answers.py checks what comes back; tensors are read once, from the judge's
+own buffers, into private copies.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kforge.errors import ChildFailed, UsageError
+from kforge.worker import answers
 from kforge.worker.keeper import Keeper
 from kforge.worker.limits import Limits
-from kforge.worker.protocol import Channel, TensorMeta, decode
-from kforge.worker.replies import Armed, Batch, CallReply, LoadReply
+from kforge.worker.line import Line
+from kforge.worker.protocol import Channel, decode
+from kforge.worker.replies import Armed, Batch, CallReply, Inspected, KernelTime, LoadReply, Recorded
 from kforge.worker.sandbox import SCRATCH
 from kforge.worker.shelf import Shelf, sizes_of
 from kforge.worker.tensors import (
@@ -32,6 +35,7 @@ from kforge.worker.tensors import (
     received,
     view,
 )
+from kforge.worker.timer import steady_overhead
 
 if TYPE_CHECKING:
     import torch
@@ -39,14 +43,10 @@ if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
     from kforge.task.call import Call
 
-_ENDING_S = 2.0  # from the closing of a process's descriptors to its end
-
-_SPIN_CYCLES = 30_000  # about 0.02 ms
-_CALIBRATIONS, _CALIBRATION_CALLS = 3, 100  # a batch's own cost must not weigh in its calls
-_WARM_UP_S = 0.06
+MANY = 1000  # tensors of one answer: below, a lack of descriptors is this process's own
 
 
-class Child:
+class Child(Line):
     """One candidate's process. Made by Zygote.fork; use as a context manager: leaving it kills all that is left."""
 
     def __init__(
@@ -58,8 +58,8 @@ class Child:
         limits: Limits,
         memory: DeviceMemory | None,
     ) -> None:
-        self._channel, self._keeper = channel, keeper
-        self._nonce, self.device, self.limits, self._memory = nonce, device, limits, memory
+        super().__init__(channel, keeper, nonce, limits)
+        self.device, self._memory = device, memory
         self._shelf = Shelf(
             memory,
             lambda buffers, fds: self._request(
@@ -69,12 +69,19 @@ class Child:
         )
         self._previous: list[Buffer] = []
         self._armed: list[Buffer] = []
-        self._hello: dict[str, Any] | None = None
         self._folder = Path()
         self.overhead_ms: float | None = None  # of a timed call, where load made a timer
+        self.batch_ms = 0.0  # of a batch beside its calls
+        self.calibration_s = 0.0
 
     def begin(
-        self, phase: str, folder: Path, env: Mapping[str, str], readable: Iterable[Path], writable: Iterable[Path]
+        self,
+        phase: str,
+        folder: Path,
+        env: Mapping[str, str],
+        readable: Iterable[Path],
+        writable: Iterable[Path],
+        guard: Path | None = None,
     ) -> None:
         """Send the start message; the child works on it while the judge goes on."""
         self._folder = folder
@@ -85,17 +92,11 @@ class Child:
                 "phase": phase,
                 "folder": str(folder),
                 "env": dict(env),
-                "readable": [str(p) for p in readable],
+                "readable": [str(p) for p in (*readable, *((guard.parent,) if guard else ()))],
                 "writable": [str(p) for p in writable],
+                "guard": str(guard or ""),
             }
         )
-
-    @property
-    def hello(self) -> dict[str, Any]:
-        """in_force (the sandbox's parts), sandbox_s, context_s, pid; waits for the child's start."""
-        if self._hello is None:
-            self._hello = self._answer(self.limits.call_s)
-        return self._hello
 
     def in_force(self) -> dict[str, str]:
         """Each part of the sandbox with "in force ..." or "absent: reason"; how tensors travel."""
@@ -128,7 +129,8 @@ class Child:
         self._clean(candidate)
         begin = time.perf_counter()
         if timer:
-            self.overhead_ms = self._calibrate()
+            self.overhead_ms, self.batch_ms = self._calibrate()
+            self.calibration_s = time.perf_counter() - begin
         trees = {"init": pack((init.args, init.kwargs)), "state": pack(dict(state))}
         places = {key: self._shelf.take_for(packed) for key, packed in trees.items()}
         fields: dict[str, Any] = {}
@@ -146,8 +148,7 @@ class Child:
         for buffers in places.values():
             self._shelf.give(buffers)
         with self._well_formed():
-            names = {k: tuple(map(str, answer[k])) for k in ("missing", "unexpected", "mismatched", "redirected")}
-        return LoadReply(**names, seconds=time.perf_counter() - begin)
+            return answers.load_reply(answer, time.perf_counter() - begin)
 
     def _clean(self, candidate: Candidate) -> None:
         """The candidate's files, its caches and its scratch folder: whatever else a *build* left is not its text."""
@@ -166,31 +167,24 @@ class Child:
         ChildFailed as for every request; `error` holds a BuildError with its log, or what is missing.
         """
         self._clean(candidate)
-        found = self._request("resources", arch=arch).get("kernels")
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-            raise ChildFailed("protocol", "a malformed list of kernels")
-        return found
+        answer = self._request("resources", arch=arch)
+        with self._well_formed():
+            return answers.rows(answer, "kernels")
 
-    def _calibrate(self) -> float:
-        """Milliseconds that a timed call costs beside itself in this process (flush, launch, waiting), by our clock.
+    def _calibrate(self) -> tuple[float, float]:
+        """Milliseconds that a timed call (flush, launch, waiting) and a batch of them (messages, waking up) cost beside
+        the samples, by our clock.
 
         Measured in the child before any candidate code is in it: the loop is slower here than in the judge.
         """
 
-        def batch(iterations: int) -> tuple[float, float]:
+        def excess(iterations: int) -> float:
             begin = time.perf_counter()
-            answer = self._request("calibrate", iterations=iterations, cycles=_SPIN_CYCLES)
-            return (time.perf_counter() - begin) * 1e3, sum(answer["ms"])
+            answer = self._request("calibrate", iterations=iterations)
+            return (time.perf_counter() - begin) * 1e3 - math.fsum(answer["ms"])
 
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < _WARM_UP_S:  # an idle GPU's clocks take tens of milliseconds to rise
-            batch(_CALIBRATION_CALLS)
-        latency = min(batch(0)[0] for _ in range(5))
-        found = []
-        for _ in range(_CALIBRATIONS):
-            wall, claimed = batch(_CALIBRATION_CALLS)
-            found.append((wall - latency - claimed) / _CALIBRATION_CALLS)
-        return sorted(found)[len(found) // 2]
+        excess(1)  # makes the timer
+        return steady_overhead(excess)
 
     def warm(self, call: Call) -> float:
         """In phase build: call once on stand-ins of the same shapes, layouts and alignment, values not sent.
@@ -211,6 +205,7 @@ class Child:
         state: str = "buffers",
         pattern: int | None = None,
         launch: bool = True,
+        order: int = 0,
         timeout_s: float | None = None,
     ) -> CallReply:
         """Call ModelNew on copies of the inputs and bring everything it did back.
@@ -218,13 +213,12 @@ class Child:
         place: "same" fills the previous call's buffers in place (same addresses; shapes must agree), "other" avoids
         them, "any" does not care. seed: torch.manual_seed before the call. state: none | buffers | all. pattern: the
         byte that memory fresh from now on holds (on the CPU), None: as it was. launch: False for a call in which no
-        Kernel launches, which shows what is done without them.
+        Kernel launches, which shows what is done without them. order: of threads on the emulator, 0 for its own.
         """
         packed = pack((call.args, call.kwargs))
         buffers = self._buffers_for(packed, place)
         self._previous = buffers
-        pattern = pattern if self._memory is None else None
-        fields = {"seed": seed, "state": state, "pattern": pattern, "launch": launch}
+        fields = {"seed": seed, "state": state, "pattern": pattern, "launch": launch, "order": order}
         return self._observed("call", call, packed, buffers, timeout_s, **fields)
 
     def call_armed(self, call: Call, wrapper: str, timeout_s: float | None = None) -> CallReply:
@@ -249,7 +243,10 @@ class Child:
         args, kwargs = decode(packed.tree, after.__getitem__)
         inputs = [buffers[meta.storage].id for meta in packed.metas]
         with self._well_formed():
-            return self._reply(answer, inputs, type(call)(args, kwargs), wall)
+            reply = self._reply(answer, inputs, type(call)(args, kwargs), wall)
+        if reply.damage:
+            raise ChildFailed("damaged", reply.damage, self.log())
+        return reply
 
     def arm(
         self,
@@ -259,12 +256,14 @@ class Child:
         mutated: Sequence[int] = (),
         warmup: int = 3,
         replay: int = 1,
+        host_calls: int = 1,
         timeout_s: float | None = None,
     ) -> Armed:
         """Make ready what `time` and `replay` run.
 
         wrappers: "plain"; "graph": a CUDA graph over static copies of the inputs; "replay": a graph of `replay` calls
         on the inputs themselves. mutated: numbers of the input tensors to restore before each call, outside the time.
+        host_calls: over how many calls the host's time until a call returns is taken.
         """
         packed = pack((call.args, call.kwargs))
         self._shelf.give(self._armed)
@@ -276,11 +275,13 @@ class Child:
             mutated=list(mutated),
             warmup=warmup,
             replay=replay,
+            host_calls=host_calls,
             **self._fill(self._armed, packed),
         )
         with self._well_formed():
             problems = {str(name): str(text) for name, text in answer["problems"].items()}
-            return Armed(float(answer["seconds"]), float(answer["once_s"]), problems)
+            times = {name: float(answer[name]) for name in ("seconds", "once_s", "first_s", "host_us")}
+            return Armed(**times, problems=problems)
 
     def time(
         self, iterations: int, flush: bool = True, wrapper: str = "plain", timeout_s: float | None = None
@@ -289,16 +290,63 @@ class Child:
         begin = time.perf_counter()
         answer = self._request("time", timeout_s=timeout_s, iterations=iterations, flush=flush, wrapper=wrapper)
         wall = time.perf_counter() - begin
-        ms = answer.get("ms")
-        if not isinstance(ms, list) or len(ms) != iterations or not all(type(t) is float and t >= 0 for t in ms):
-            raise ChildFailed("protocol", "malformed timings")
-        return Batch(tuple(ms), wall)
+        with self._well_formed():
+            return Batch(answers.timings(answer, iterations), wall)
 
     def replay(self, repeats: int, wrapper: str = "replay", timeout_s: float | None = None) -> float:
         """Seconds by the judge's clock for `repeats` calls of a wrapper back to back, no flush between."""
         begin = time.perf_counter()
         self._request("replay", timeout_s=timeout_s, repeats=repeats, wrapper=wrapper)
         return time.perf_counter() - begin
+
+    # -- instruments -----------------------------------------------------------------------------------------------
+
+    def record(self, call: Call, most_s: float, only: bool = False) -> Recorded:
+        """In phase build on the CPU: call once while the emulator's launches are kept, to be run again by `examine`.
+
+        most_s: seconds of launches after which no more are kept. only: keep them and run none.
+        """
+        answer = self._with_inputs("record", call, most_s=most_s, only=only)
+        with self._well_formed():
+            left_out = tuple(map(str, answer["left_out"]))
+            return Recorded(int(answer["launches"]), float(answer["seconds"]), left_out)
+
+    def examine(self, modes: Sequence[str], budget_s: float, timeout_s: float) -> list[Inspected]:
+        """Run the kept launches in the emulator's instrumented modes, each in a process of its own."""
+        answer = self._request("examine", timeout_s=timeout_s, modes=list(modes), budget_s=budget_s)
+        with self._well_formed():
+            return answers.inspected(answer)
+
+    def sanitize(self, call: Call, tools: Sequence[str], timeout_s: float) -> list[Inspected]:
+        """In phase build on a GPU: one call in a process of its own under each tool of compute-sanitizer."""
+        answer = self._with_inputs("sanitize", call, timeout_s + 10.0, tools=list(tools), limit_s=timeout_s)
+        with self._well_formed():
+            return answers.inspected(answer)
+
+    def kernel_times(self, call: Call) -> list[KernelTime]:
+        """On a GPU: device time by kernel of one call, as the profiler in the child's process says."""
+        answer = self._with_inputs("kernel_times", call)
+        with self._well_formed():
+            return answers.kernel_times(answer)
+
+    def trace(self, budget_s: float, timeout_s: float) -> tuple[list[dict[str, Any]], str]:
+        """The launches that `record` kept, traced: rows of worker/profiled.py, or in words why there are none."""
+        answer = self._request("trace", timeout_s=timeout_s, budget_s=budget_s)
+        with self._well_formed():
+            return answers.rows(answer, "launches"), str(answer["skipped"])
+
+    def write_launches(self, call: Call) -> list[dict[str, Any]]:
+        """On a GPU: one call whose launches are written for worker/replay.py; what is known of each without values."""
+        answer = self._with_inputs("write_launches", call)
+        with self._well_formed():
+            return answers.rows(answer, "launches")
+
+    def _with_inputs(self, op: str, call: Call, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
+        packed = pack((call.args, call.kwargs))
+        buffers = self._shelf.take_for(packed)
+        answer = self._request(op, timeout_s=timeout_s, **self._fill(buffers, packed), **fields)
+        self._shelf.give(buffers)
+        return answer
 
     # -- tensors ---------------------------------------------------------------------------------------------------
 
@@ -324,13 +372,15 @@ class Child:
 
     def _reply(self, answer: dict[str, Any], inputs: Sequence[int], after: Call, wall: float) -> CallReply:
         """Check the child's descriptions, fetch the values they announce, put the reply together."""
-        metas = [TensorMeta.parse(meta) for meta in answer["metas"]]
-        sizes = [nbytes_of(meta) for meta in metas]
-        if sum(sizes) > self.limits.output_bytes:
-            raise ChildFailed("protocol", f"outputs of {sum(sizes)} bytes; the limit is {self.limits.output_bytes}")
+        metas = answers.described(answer, self.limits.output_bytes)
         side = "cpu" if self._memory is None else "cuda"
         sides = [side if meta.device != "cpu" else "cpu" for meta in metas]
-        buffers = self._shelf.take(list(zip(sizes, sides, strict=True)))
+        try:
+            buffers = self._shelf.take(list(zip(map(nbytes_of, metas), sides, strict=True)))
+        except OSError as error:
+            if len(metas) < MANY:
+                raise
+            raise ChildFailed("protocol", f"{len(metas)} tensors cannot be read: {error.strerror}") from error
         if buffers:
             self._request("fetch", copies=[[i, b.id] for i, b in enumerate(buffers)])
         for buffer in buffers:
@@ -339,101 +389,14 @@ class Child:
         if self._memory is not None:
             _synchronise(self.device)
         self._shelf.give(buffers)
-        used: list[int] = []
-
-        def take(index: int) -> Any:
-            used.append(index)
-            return tensors[index]
-
-        outputs = decode(answer["tree"], take)
-        count = len(used)
-        state = decode(answer["state"], take)
-        if used != list(range(len(tensors))) or not isinstance(state, dict):
-            raise ChildFailed("protocol", "leaves of the answer that do not add up")
-        home = {storage: number for number, storage in reversed(list(enumerate(inputs)))}
-        return CallReply(
-            outputs=outputs,
-            output_metas=tuple(metas[:count]),
-            aliases={i: home[meta.storage] for i, meta in enumerate(metas[:count]) if meta.storage in home},
-            inputs_after=after,
-            state_after=state,
-            launches={str(name): int(n) for name, n in answer["launches"].items()},
-            ops={str(name): int(n) for name, n in answer["ops"].items()},
-            threads=(int(answer["threads_before"]), int(answer["threads_after"])),
-            peak_bytes=None if answer["peak_bytes"] is None else int(answer["peak_bytes"]),
-            rng_advanced=bool(answer["rng_advanced"]),
-            seconds=float(answer["seconds"]),
-            wall_s=wall,
-        )
-
-    # -- asking and ending -----------------------------------------------------------------------------------------
-
-    def _request(
-        self, op: str, send_fds: Sequence[int] = (), timeout_s: float | None = None, **fields: Any
-    ) -> dict[str, Any]:
-        if self.end is not None:
-            raise ChildFailed("crashed", "this child has ended", self.log())
-        _ = self.hello
-        try:
-            self._channel.send({"op": op, **fields}, send_fds)
-        except ChildFailed as failure:
-            raise self._ended(failure) from failure
-        return self._answer(self.limits.call_s if timeout_s is None else timeout_s)
-
-    def _answer(self, timeout_s: float) -> dict[str, Any]:
-        try:
-            answer = self._channel.receive(timeout_s)
-            self._channel.drop_fds()
-            if answer.get("nonce") != self._nonce:
-                raise ChildFailed("protocol", "an answer without the nonce")
-        except ChildFailed as failure:
-            if failure.kind == "timed_out":
-                failure = ChildFailed("timed_out", f"no answer within {timeout_s:g} s")
-            raise self._ended(failure) from failure
-        if answer.get("ok") is True:
-            return answer
-        error = answer.get("error")
-        details = {str(k): str(v) for k, v in error.items()} if isinstance(error, dict) else {}
-        details = details and {"message": "", "hint": "", **details}
-        kind, log = ("crashed" if answer.get("kind") == "crashed" else "raised"), self.log()
-        if kind == "crashed":  # its CUDA context is gone: nothing more can be asked of it
-            self.close()
-        raise ChildFailed(kind, str(answer.get("text", "")), log, details)
-
-    @contextmanager
-    def _well_formed(self) -> Iterator[None]:
-        """Reading an answer: what it lacks or says in a wrong form is a protocol failure, and ends the child."""
-        try:
-            try:
-                yield
-            except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-                raise ChildFailed("protocol", f"a malformed answer: {error!r}") from error
-        except ChildFailed as failure:
-            if failure.kind != "protocol" or self.end is not None:
-                raise
-            raise self._ended(failure) from failure
-
-    @property
-    def end(self) -> dict[str, Any] | None:
-        """None while the child lives, then exit, signal, reason, log, peak_bytes, killed."""
-        return self._keeper.end
-
-    def _ended(self, failure: ChildFailed) -> ChildFailed:
-        """End the child after a failure of the line; the failure with how it ended."""
-        self.close(_ENDING_S if failure.kind == "crashed" else 0.0)
-        return self._keeper.explain(failure)
-
-    def log(self) -> str:
-        """The tail of what the candidate has printed so far. For reading only."""
-        return self._keeper.log()
+        return answers.call_reply(answer, metas, tensors, inputs, after, wall)
 
     def close(self, patience_s: float = 0.0) -> dict[str, Any]:
         """Kill every process of the child and free its buffers; returns `end`.
 
         patience_s: how long a child that seems to be ending may take to do so by itself.
         """
-        end = self._keeper.close(patience_s)
-        self._channel.close()
+        end = super().close(patience_s)
         self._shelf.close()
         self._previous, self._armed = [], []
         return end

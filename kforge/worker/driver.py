@@ -13,6 +13,7 @@ from typing import Any
 from kforge.errors import MissingError
 
 _PEER_ACCESS = 1
+_NOT_SUPPORTED = 801
 
 
 class _Handle(ctypes.Structure):
@@ -102,6 +103,13 @@ def view_bytes(pointer: int, nbytes: int, device: str) -> Any:
 def synchronise() -> None:
     """Wait for everything on the device that this context has queued, on any stream."""
     check(_library().cuCtxSynchronize(), "waiting for the device")
+
+
+def reset_persisting() -> None:
+    """Lines that a kernel asked L2 to keep become ordinary ones; devices without such lines have nothing to reset."""
+    status = _library().cuCtxResetPersistingL2Cache()
+    if status != _NOT_SUPPORTED:
+        check(status, "resetting persisting L2 lines")
 
 
 class Events:

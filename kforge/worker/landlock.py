@@ -28,18 +28,18 @@ def abi() -> int:
     return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE, None, 0, 1)))
 
 
-def restrict(rules: Iterable[tuple[Path, int]]) -> str:
+def restrict(rules: Iterable[tuple[Path, int]], files_only: bool = False) -> str:
     """Allow only `rules` (path, rights; a folder with all below it) from now on; "in force, ABI n" or why not.
 
-    Paths that do not exist are skipped. no_new_privs must be set.
+    Paths that do not exist are skipped. no_new_privs must be set. files_only: leave sockets and signals alone.
     """
     version = abi()
     if version == 0:
         return "absent: this kernel has no Landlock"
     libc = ctypes.CDLL(None, use_errno=True)
     handled = (1 << _RIGHTS_BY_ABI.get(version, 16)) - 1
-    net = _NET if version >= 4 else 0
-    scoped = _SCOPED if version >= 6 else 0
+    net = _NET if version >= 4 and not files_only else 0
+    scoped = _SCOPED if version >= 6 and not files_only else 0
     attributes = struct.pack("=QQQ", handled, net, scoped)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = libc.syscall(_CREATE, ctypes.c_char_p(attributes), ctypes.c_size_t(size), 0)

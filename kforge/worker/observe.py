@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import time
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kforge.worker.guard import Guard
 
 
 def threads() -> int:
@@ -37,12 +40,15 @@ class Observer:
     """Context manager around one call of the candidate.
 
     ops: times each ATen operator was dispatched ("aten.mm.default"); launches: own kernels by name; peak_bytes: of
-    torch's allocator above where the call began (GPU only, else None); rng_advanced: the generator's state changed.
+    torch's allocator above where the call began (GPU only, else None); damage: what was written outside of every
+    allocation, where they are guarded, in words; replays: of CUDA graphs; rng_advanced: the generator's state changed.
     """
 
-    def __init__(self, device: str, seed: int | None) -> None:
-        self.device, self.seed = device, seed
+    def __init__(self, device: str, seed: int | None, guard: Guard | None = None) -> None:
+        self.device, self.seed, self.guard = device, seed, guard
         self.ops: dict[str, int] = {}
+        self.replays = 0
+        self._replay: Any = None
         self.fields: dict[str, Any] = {}
 
     def __enter__(self) -> Observer:
@@ -71,8 +77,12 @@ class Observer:
         self._bytes = 0
         if self.device != "cpu":
             torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            self._bytes = torch.cuda.memory_allocated()
+            if self.guard is None:
+                torch.cuda.reset_peak_memory_stats()
+                self._bytes = torch.cuda.memory_allocated()
+            else:
+                self.guard.begin()
+            self._count_replays()
         self._recorder = Recorder()
         self._recorder.__enter__()
         self._begin = time.perf_counter()
@@ -84,21 +94,40 @@ class Observer:
         from kforge.kernel import hooks
 
         self._recorder.__exit__(kind, error, tb)
+        if self._replay is not None:
+            torch.cuda.CUDAGraph.replay = self._replay  # type: ignore[method-assign]
         if error is not None:
             return
-        peak = None
+        peak, damage = None, ""
         if self.device != "cpu":
             torch.cuda.synchronize()
-            peak = torch.cuda.max_memory_allocated() - self._bytes
+            if self.guard is None:
+                peak = torch.cuda.max_memory_allocated() - self._bytes
+            else:
+                peak, damage = self.guard.peak_bytes, self.guard.damage()
         now = hooks.launches()
         launched = {name: count - self._launched.get(name, 0) for name, count in now.items()}
         self.fields |= {
             "seconds": time.perf_counter() - self._begin,
             "threads_after": settled_threads(self.fields["threads_before"]),
             "peak_bytes": peak,
+            "damage": damage,
+            "replays": self.replays,
             "rng_advanced": not torch.equal(self._random, self._generator_state()),
             "launches": {name: count for name, count in launched.items() if count},
         }
+
+    def _count_replays(self) -> None:
+        """What a graph launches is not ours to withhold, and no operator shows it: its replays are counted."""
+        import torch
+
+        original = self._replay = torch.cuda.CUDAGraph.replay
+
+        def replay(graph: Any) -> None:
+            self.replays += 1
+            original(graph)
+
+        torch.cuda.CUDAGraph.replay = replay  # type: ignore[method-assign, assignment]
 
     def _generator_state(self) -> Any:
         import torch

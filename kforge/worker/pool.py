@@ -30,6 +30,7 @@ from kforge.worker.tensors import DeviceMemory
 _ALLOWED = (
     "PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "CC", "CXX", "CPATH", "LIBRARY_PATH",
+    "KFORGE_CACHE", "XDG_CACHE_HOME", "KFORGE_NATIVE",
     "KFORGE_CXX", "KFORGE_EMULATOR", "KFORGE_EMULATOR_SECONDS", "KFORGE_EMULATOR_THREADS", "KFORGE_EMULATOR_STRICT",
 )  # fmt: skip
 _START_S = 120.0
@@ -64,6 +65,7 @@ class Zygote:
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "PYTHONPATH": os.pathsep.join(map(str, [own, *package_folders()])),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUTF8": "1",  # sources are UTF-8 whatever the locale says
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "kforge.worker.zygote", str(theirs.fileno())],
@@ -112,10 +114,12 @@ class Zygote:
         env: Mapping[str, str] | None = None,
         readable: Sequence[Path] = (),
         writable: Sequence[Path] = (),
+        guard: Path | None = None,
     ) -> Child:
         """Fork a child that sandboxes itself to `folder` and makes its CUDA context; returns before it is ready.
 
         device: "cpu" or "cuda:N". phase: "build" or "run". `readable` and `writable` name paths beyond the folder.
+        guard: on a GPU, the library of the allocator with guard bands (guard.py), where answers are to be judged.
         A dead parent is started anew.
         """
         if phase not in ("build", "run"):
@@ -140,7 +144,7 @@ class Zygote:
         child = Child(Channel(line, limits.reply_bytes), keeper, nonce, device, limits, self.memory(device))
         self._children.add(child)
         try:
-            child.begin(phase, folder, _child_environment(folder, env or {}), readable, writable)
+            child.begin(phase, folder, _child_environment(folder, env or {}), readable, writable, guard)
         except BaseException:
             child.close()
             raise
@@ -215,8 +219,11 @@ def _child_environment(folder: Path, extra: Mapping[str, str]) -> dict[str, str]
 
 
 @contextmanager
-def gpu_lock(device: str) -> Iterator[None]:
-    """Hold a GPU alone among kforge processes of this machine; waits for its turn. Nothing to do for the CPU."""
+def gpu_lock(device: str, shared: bool = False) -> Iterator[None]:
+    """Hold a GPU alone among kforge processes of this machine; waits for its turn. Nothing to do for the CPU.
+
+    shared: hold it together with others that judge answers, and never while one of them times. Not to be nested.
+    """
     if device == "cpu":
         yield
         return
@@ -226,7 +233,7 @@ def gpu_lock(device: str) -> Iterator[None]:
     path = Path(tempfile.gettempdir()) / f"kforge-gpu-{physical}-{os.getuid()}.lock"
     fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        fcntl.flock(fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)

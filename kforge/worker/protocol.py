@@ -20,6 +20,7 @@ from kforge.errors import ChildFailed, UsageError
 
 _MAX_FDS = 64  # a message's share of SCM_RIGHTS (the kernel allows 253)
 MAX_DIMS = 64
+MAX_DEPTH = 64  # of a tree
 
 
 def readable(sock: socket.socket, timeout_s: float | None) -> bool:
@@ -222,7 +223,9 @@ def decode(data: Any, tensor: Callable[[int], Any]) -> Any:
     """
     import torch
 
-    def walk(node: Any) -> Any:
+    def walk(node: Any, depth: int = 0) -> Any:
+        if depth > MAX_DEPTH:
+            raise ChildFailed("protocol", f"a tree of over {MAX_DEPTH} levels")
         if node is None or isinstance(node, (bool, str)) or type(node) is int:
             return node
         if not isinstance(node, dict):
@@ -239,13 +242,13 @@ def decode(data: Any, tensor: Callable[[int], Any]) -> Any:
             return torch.device(value) if kind == "device" else dtype_of(value)
         if isinstance(value, list):
             if kind == "tuple":
-                return tuple(walk(item) for item in value)
+                return tuple(walk(item, depth + 1) for item in value)
             if kind == "list":
-                return [walk(item) for item in value]
+                return [walk(item, depth + 1) for item in value]
             if kind == "size":
                 return torch.Size(_ints(value))
             if kind == "dict" and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-                return {_hashable(walk(key)): walk(item) for key, item in value}
+                return {_hashable(walk(key, depth + 1)): walk(item, depth + 1) for key, item in value}
             if kind == "complex" and len(value) == 2:
                 return complex(float.fromhex(value[0]), float.fromhex(value[1]))
         raise ChildFailed("protocol", f"a malformed tree at {str(node)[:80]}")

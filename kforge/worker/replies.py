@@ -40,7 +40,8 @@ class CallReply:
     tensor in order of appearance. aliases: output number -> input number (both in order of appearance) whose memory it
     lies in. inputs_after: the Call with values as the candidate left them. state_after: buffers (or all) by name.
     launches: own kernels; ops: ATen operators by name; threads: (before, after); peak_bytes: torch's allocations
-    above the call's start, None on the CPU; seconds: the child's clock; wall_s: the judge's.
+    above the call's start, None on the CPU; damage: what was written outside of every guarded allocation, or empty;
+    replays: of CUDA graphs, whose launches are not counted; seconds: the child's clock; wall_s: the judge's.
     """
 
     outputs: Any
@@ -52,6 +53,8 @@ class CallReply:
     ops: dict[str, int]
     threads: tuple[int, int]
     peak_bytes: int | None
+    damage: str
+    replays: int
     rng_advanced: bool
     seconds: float
     wall_s: float
@@ -67,8 +70,39 @@ class Batch:
 
 @dataclass(frozen=True)
 class Armed:
-    """once_s: the child's clock for one warmed-up call; problems: wrappers that could not be made, with the reason."""
+    """By the child's clock: first_s of the first call (kernels load), once_s of a warmed-up one, host_us until a call
+    returns, the GPU not waited for. problems: wrappers that could not be made, with the reason."""
 
     seconds: float
     once_s: float
     problems: dict[str, str]
+    first_s: float = 0.0
+    host_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Emulated launches kept so far: how many, the bytes and seconds they took, kernels that were left out."""
+
+    launches: int
+    seconds: float
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What one tool of the memory gate says. findings: fields of a Finding; skipped: why it did not run, or empty."""
+
+    tool: str
+    seconds: float
+    findings: tuple[dict[str, Any], ...]
+    skipped: str
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """Microseconds on the device that kernels of this name took in one call, and how many were launched."""
+
+    name: str
+    us: float
+    count: int

@@ -33,17 +33,21 @@ class Shelf:
         """Buffers of these bytes on these devices ("cpu", "cuda"): idle ones first, longest idle first, else new."""
         found: list[Buffer] = []
         fresh: list[Buffer] = []
-        for size, side in sizes:
-            buffer = next((b for b in self._idle if b.nbytes == size and b.side == side), None)
-            if buffer is not None:
-                self._idle.remove(buffer)
-            else:
-                self._next_id += 1
-                on_host = side == "cpu" or self.memory is None
-                buffer = make_memfd(self._next_id, size) if on_host else self.memory.make(self._next_id, size)  # type: ignore[union-attr]
-                self._all[buffer.id] = buffer
-                fresh.append(buffer)
-            found.append(buffer)
+        try:
+            for size, side in sizes:
+                buffer = next((b for b in self._idle if b.nbytes == size and b.side == side), None)
+                if buffer is not None:
+                    self._idle.remove(buffer)
+                else:
+                    buffer = self._make(size, side)
+                    fresh.append(buffer)
+                found.append(buffer)
+        except OSError:  # no descriptor left: those that were taken for nothing are given back
+            for buffer in fresh:
+                if buffer.fd >= 0:
+                    os.close(buffer.fd)
+                self._all.pop(buffer.id).release()
+            raise
         for start in range(0, len(fresh), _BATCH):
             part = fresh[start : start + _BATCH]
             fds = [b.fd for b in part if b.fd >= 0]
@@ -55,6 +59,13 @@ class Shelf:
                 for fd in fds:
                     os.close(fd)
         return found
+
+    def _make(self, size: int, side: str) -> Buffer:
+        self._next_id += 1
+        on_host = side == "cpu" or self.memory is None
+        buffer = make_memfd(self._next_id, size) if on_host else self.memory.make(self._next_id, size)  # type: ignore[union-attr]
+        self._all[buffer.id] = buffer
+        return buffer
 
     def give(self, buffers: list[Buffer]) -> None:
         """Back to the idle ones, and empty the list; the longest idle go while they hold over 2 GiB."""

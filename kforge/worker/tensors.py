@@ -63,7 +63,11 @@ def make_memfd(buffer_id: int, nbytes: int) -> Buffer:
     fd = os.memfd_create("kforge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, max(nbytes, 1))
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    return Buffer(buffer_id, nbytes, "memfd", map_memfd(fd, nbytes), fd=fd)
+    try:
+        return Buffer(buffer_id, nbytes, "memfd", map_memfd(fd, nbytes), fd=fd)
+    except OSError:  # a mapping takes a descriptor of its own
+        os.close(fd)
+        raise
 
 
 def map_memfd(fd: int, nbytes: int) -> Any:

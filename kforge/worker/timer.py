@@ -7,13 +7,19 @@ judge's wall clock (profiling/timing.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 from kforge.worker import driver
 
 _FALLBACK_L2 = 64 << 20
 _HEAD_START = 200_000  # cycles, about 0.1 ms
+_IDLE = 30_000  # cycles of an idle call, about 0.02 ms
+_SETTLED, _PATIENCE = 0.02, 10  # pairs of batches that agree this well show a machine at its speed; tried at most
+_SHORT, _LONG = 20, 80
+_COPIES, _COPIED_BYTES = 8, 32 << 20  # of the inputs, that replays take in turn; half of an L2 at most
 
 
 class Timer(Protocol):
@@ -29,12 +35,17 @@ class Timer(Protocol):
         """Return when the device is idle."""
         ...
 
+    def idle(self, iterations: int) -> list[float]:
+        """`batch` around calls that do nothing: what is beside these samples is the loop's own cost."""
+        ...
+
 
 class GpuTimer:
     """CUDA events on the current stream, every sample after a flush of L2 and followed by a device-wide wait.
 
     The wait after each sample puts work on other streams into the batch's wall clock (it could otherwise hide under
-    the next flush); the flush, about 70 us on an H200, gives the host time to queue the call ahead of the GPU.
+    the next flush). The flush, about 70 us on an H200, gives the host time to queue the call ahead of the GPU; it is a
+    graph, one launch, because what the host is late by would be in the sample.
     """
 
     def __init__(self, device: str) -> None:
@@ -50,17 +61,26 @@ class GpuTimer:
             self._sink = torch.empty((), dtype=torch.float32, device=self.device)
             self._events = driver.Events(64)
         self._sum, self._stream, self.spin = torch.sum, torch.cuda.current_stream, torch.cuda._sleep
+        self._evict()
+        self.wait()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self._evict()
+        self.flush = graph.replay
         self.flush()
         self.wait()
 
-    def flush(self) -> None:
-        """Evict L2: write twice its size, then read as much, or dirty lines are written back during a sample."""
+    def _evict(self) -> None:
+        """Write twice the size of L2, then read as much, or dirty lines are written back during a sample."""
         stream = self._stream(self.device).cuda_stream
         driver.fill_words(self._written.data_ptr(), self._written.numel(), 1, stream)
         self._sum(self._read, dim=0, out=self._sink)
 
     def wait(self) -> None:
         driver.synchronise()
+
+    def idle(self, iterations: int) -> list[float]:
+        return self.batch(lambda: self.spin(_IDLE), iterations)
 
     def batch(
         self, fn: Callable[[], object], iterations: int, flush: bool = True, before: Callable[[], object] | None = None
@@ -70,6 +90,7 @@ class GpuTimer:
         events, wait = self._events, driver.synchronise
         stream = self._stream(self.device).cuda_stream
         wait()
+        driver.reset_persisting()  # nothing a call before has pinned survives the flush
         for index in range(iterations):
             if before is not None:
                 before()
@@ -103,10 +124,32 @@ class HostTimer:
     def wait(self) -> None:
         return None
 
+    def idle(self, iterations: int) -> list[float]:
+        return self.batch(lambda: None, iterations)
 
+
+@cache
 def make_timer(device: str) -> Timer:
-    """The timer for "cpu" or "cuda:N"."""
+    """The process's timer for "cpu" or "cuda:N"; on a GPU it holds four times the size of L2."""
     return HostTimer() if device == "cpu" else GpuTimer(device)
+
+
+def steady_overhead(excess: Callable[[int], float]) -> tuple[float, float]:
+    """What a call and what a batch cost beside the samples, in ms. excess(n): a batch of n idle calls less its samples.
+
+    From a short and a long batch in turn, until three successive pairs agree: an idle GPU's clocks take tens of
+    milliseconds to rise, a busy one is at its speed at once. Where none agree, the middle of the last three.
+    """
+    found: list[tuple[float, float]] = []
+    for _ in range(_PATIENCE):
+        short, long = excess(_SHORT), excess(_LONG)
+        each = (long - short) / (_LONG - _SHORT)
+        found.append((each, short - _SHORT * each))
+        last = sorted(found[-3:])
+        if len(last) == 3 and last[2][0] - last[0][0] <= _SETTLED * last[1][0]:
+            break
+    slopes, rests = sorted(pair[0] for pair in found[-3:]), sorted(pair[1] for pair in found[-3:])
+    return slopes[1], max(0.0, rests[1])
 
 
 def graphed(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
@@ -135,14 +178,34 @@ def graphed(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     return call
 
 
-def replayed(fn: Callable[[], Any], calls: int) -> Callable[[], Any]:
-    """A CUDA graph of `calls` successive calls of `fn`, for kernels too short to be timed one by one.
+def in_turn(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Callable[[], Any]]:
+    """`fn` on the inputs, and on copies of them at other addresses, for `replayed`.
 
-    A call replays it and returns the last captured call's output.
+    Which part of L2 a line lies in follows from its address: with one place for each tensor, two processes that did
+    the same differed by 2 % (a pass over 4 MB on an H200, L2 warm).
+    """
+    import torch
+    from torch.utils import _pytree as pytree
+
+    from kforge.task.call import copy_tree
+
+    size = sum(t.nbytes for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))
+    count = max(1, min(_COPIES, _COPIED_BYTES // max(size, 1)))
+    trees = [(args, kwargs), *(copy_tree((args, kwargs)) for _ in range(count - 1))]
+    return [lambda a=a, k=k: fn(*a, **k) for a, k in trees]  # type: ignore[misc]
+
+
+def replayed(fns: Sequence[Callable[[], Any]], calls: int) -> Callable[[], Any]:
+    """A CUDA graph of `calls` successive calls of `fns` in turn, for kernels too short to be timed one by one.
+
+    A call replays it and returns the output of the last captured call, which is one of the first of `fns`.
     """
 
     def several() -> Any:
-        return [fn() for _ in range(calls)][-1]
+        outputs = deque[Any](maxlen=len(fns) + 1)  # as many lie at addresses of their own
+        for i in reversed(range(calls)):
+            outputs.append(fns[i % len(fns)]())
+        return outputs[-1]
 
     graph, output = _capture(several)
 

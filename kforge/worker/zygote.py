@@ -49,14 +49,22 @@ def _driver_initialised() -> bool:
 def main(fd: int) -> NoReturn:
     """Serve fork requests on the socket `fd` until it is closed."""
     import torch.utils._python_dispatch  # noqa: F401 - imported here, used in the children
+    import tree_sitter_cuda  # noqa: F401
 
-    import kforge.kernel
+    import kforge.kernel.build
+    import kforge.kernel.kernel
+    import kforge.kernel.opaque
+    import kforge.kernel.report
     import kforge.task.device
     import kforge.task.precision
-    import kforge.worker.observe  # noqa: F401 - likewise
+    import kforge.worker.observe
+    from kforge.kernel import native
     from kforge.worker.child import serve
     from kforge.worker.supervisor import supervise
 
+    if os.path.exists("/dev/nvidiactl"):  # children may not compile what makes their calls on a GPU
+        native.load()
+    kforge.kernel.build.nvrtc.preload()
     control = socket.socket(fileno=fd)
     channel = Channel(control, _LINE_LIMIT)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors report to the judge, nobody waits for them here

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +135,18 @@ def test_help_and_version(tmp_path: Path) -> None:
 def test_no_runs_yet(tmp_path: Path) -> None:
     """A folder without runs is not an error: an empty list, and a hint on stderr."""
     done = kforge("runs", "list", "--json", cwd=tmp_path)
-    assert done.returncode == 0 and last_object(done.stdout) == {"runs": []}
+    assert done.returncode == 0 and last_object(done.stdout) == {"schema": 2, "runs": [], "exit_code": 0}
     assert "kforge suggest" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_id_that_fits_several_runs_names_them(tmp_path: Path) -> None:
+    """Of many runs those are named that the given beginning fits, not the latest."""
+    for name in ("20260101-a", "20260101-b", *(f"20260202-{n}" for n in range(6))):
+        (tmp_path / ".kforge" / "runs" / name).mkdir(parents=True)
+    shown = kforge("runs", "show", "20260101", cwd=tmp_path)
+    assert shown.returncode == 2
+    assert "2 runs begin with '20260101'" in shown.stderr and "(known: 20260101-a, 20260101-b)" in shown.stderr
 
 
 def test_runs_from_log_and_index(tmp_path: Path) -> None:
@@ -200,7 +210,7 @@ def test_doctor_tells_every_tool_and_the_modes(tmp_path: Path) -> None:
 
 
 PROGRAM = """
-import sys, time, typer
+import atexit, errno, os, signal, sys, threading, time, typer
 from pathlib import Path
 from kforge.cli import options, output
 from kforge.errors import BuildError
@@ -218,12 +228,43 @@ def work(out: output.Output, how: str, json: options.Json = False, events: optio
     if how == "sleep":
         output.narrate("ready")
         time.sleep(60)
+    if how == "swallow":
+        try:
+            output.narrate("ready")
+            time.sleep(60)
+        except BaseException:
+            raise ImportError("cannot load module more than once per process") from None
     if how == "crash":
         raise ValueError("broken\\nin two lines")
     if how == "exit":
         sys.exit(7)
     if how == "build":
         raise BuildError("does not compile", "line 3", log="k.cu(3): error\\x1b[31m")
+    if how == "vanish":
+        os._exit(0)
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "deaf":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        output.narrate("ready")
+        time.sleep(60)
+    if how == "late":
+        atexit.register(lambda: print("late", flush=True))
+        threading.Thread(target=lambda: time.sleep(600)).start()
+    if how == "closed":
+        sys.stdout.close()
+        sys.stderr.close()
+        sys.stdout = sys.stderr = None
+        os.close(1)
+        os.close(2)
+    if how == "loud":
+        for n in range(5000):
+            print("noise", n, flush=True)
+    if how == "odd":
+        raise type("Odd", (BaseException,), {})("odd")
+    if how == "full":
+        raise OSError(errno.ENOSPC, "No space left on device", "/some/where")
     if how == "many":
         for n in range(20000):
             out.text(f"line {n}")
@@ -246,10 +287,19 @@ def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_interrupts_end_with_130_and_one_object(tmp_path: Path, number: signal.Signals) -> None:
-    """ctrl-c, a polite kill and a closed terminal all end with 130 and the error as the last object."""
-    process = start(tmp_path, "sleep", "--json")
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [
+        ("sleep", signal.SIGINT),
+        ("sleep", signal.SIGTERM),
+        ("sleep", signal.SIGHUP),
+        ("swallow", signal.SIGINT),
+    ],
+)
+def test_interrupts_end_with_130_and_one_object(tmp_path: Path, how: str, number: signal.Signals) -> None:
+    """ctrl-c, a polite kill and a closed terminal all end with 130 and the error as the last object; so do those whose
+    exception comes back as another one, as from an import that was broken off."""
+    process = start(tmp_path, how, "--json")
     assert process.stderr is not None
     while process.stderr.readline() != "ready\n":
         assert process.poll() is None
@@ -262,10 +312,18 @@ def test_interrupts_end_with_130_and_one_object(tmp_path: Path, number: signal.S
 
 @pytest.mark.parametrize(
     ("how", "message"),
-    [("crash", "ValueError: broken"), ("exit", "asked the process to exit with 7"), ("build", "does not compile")],
+    [
+        ("crash", "ValueError: broken"),
+        ("exit", "asked the process to exit with 7"),
+        ("build", "does not compile"),
+        ("full", "/some/where: No space left on device"),
+        ("vanish", "the process of the command ended with exit code 0"),
+        ("killed", "the process of the command ended by SIGKILL"),
+    ],
 )
 def test_every_failure_ends_with_one_object(tmp_path: Path, how: str, message: str) -> None:
-    """A fault of ours, an exit called by user code and a build error: exit code 1 and the reason as an object."""
+    """A fault of ours, an exit called by user code, a build error, a full disk, a death without a word: exit code 1
+    and the reason as an object."""
     out, err = start(tmp_path, how, "--json").communicate(timeout=30)
     value = last_object(out)
     assert value["exit_code"] == 1 and message in value["error"]["message"]
@@ -274,10 +332,49 @@ def test_every_failure_ends_with_one_object(tmp_path: Path, how: str, message: s
     assert ("k.cu(3): error" in err) == (how == "build")
 
 
+@pytest.mark.parametrize("how", ["late", "closed", "loud"])
+def test_what_user_code_leaves_behind_changes_nothing(tmp_path: Path, how: str) -> None:
+    """Threads that never end, functions at exit, closed streams, floods: one object, exit code 0, and an end."""
+    process = start(tmp_path, how, "--json")
+    out, _ = process.communicate(timeout=30)
+    assert (out, process.returncode) == ('{"schema":2,"ok":true,"exit_code":0}\n', 0)
+
+
+def test_what_is_no_exception_is_one_line(tmp_path: Path) -> None:
+    """A BaseException of the user's own ends with exit code 2 and no traceback."""
+    out, err = start(tmp_path, "odd", "--json").communicate(timeout=30)
+    assert last_object(out)["exit_code"] == 2
+    assert err.splitlines()[-1] == "error: code that was run raised Odd: odd" and "Traceback" not in err
+
+
+def test_a_second_interrupt_ends_what_does_not_listen(tmp_path: Path) -> None:
+    """A command whose code ignores signals is ended by asking again, with 130 and one object."""
+    process = start(tmp_path, "deaf", "--json")
+    assert process.stderr is not None
+    while process.stderr.readline() != "ready\n":
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    time.sleep(1.2)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130 and last_object(out)["error"]["kind"] == "interrupted"
+
+
+def test_the_worker_ends_with_its_guard(tmp_path: Path) -> None:
+    """kill -9 of the process that was started ends the one that works too: nothing goes on unseen."""
+    process = start(tmp_path, "sleep", "--json")
+    assert process.stderr is not None and process.stdout is not None
+    while process.stderr.readline() != "ready\n":
+        assert process.poll() is None
+    process.kill()
+    assert last_object(process.stdout.read())["error"]["kind"] == "interrupted"  # read to its end: nobody holds it
+    process.wait(timeout=30)
+
+
 def test_what_user_code_prints_is_narration(tmp_path: Path) -> None:
     """Data and only data on stdout: prints of user code go to stderr."""
     out, err = start(tmp_path, "fine", "--json").communicate(timeout=30)
-    assert out == '{"ok":true}\n'
+    assert out == '{"schema":2,"ok":true,"exit_code":0}\n'
     assert "noise from user code" in err
 
 
@@ -286,7 +383,7 @@ def test_events_stream_before_the_result(tmp_path: Path) -> None:
     out, _ = start(tmp_path, "fine", "--events").communicate(timeout=30)
     assert [json.loads(line) for line in out.splitlines()] == [
         {"event": "message", "data": {"text": "begun"}},
-        {"ok": True},
+        {"schema": 2, "ok": True, "exit_code": 0},
     ]
 
 
@@ -306,5 +403,110 @@ def test_closed_stderr_is_no_failure(tmp_path: Path) -> None:
     process = start(tmp_path, "quiet", "--json")
     assert process.stdout is not None and process.stderr is not None
     process.stderr.close()
-    assert process.stdout.read() == '{"ok":true}\n'
+    assert process.stdout.read() == '{"schema":2,"ok":true,"exit_code":0}\n'
     assert process.wait(timeout=30) == 0
+
+
+def shell(tmp_path: Path, how: str, redirections: str) -> subprocess.CompletedProcess[str]:
+    """The same program with its streams redirected by a shell."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    line = f"{sys.executable} program.py {how} {redirections}"
+    return subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2>&- <&-"])
+@pytest.mark.parametrize("how", ["fine", "loud"])
+def test_the_object_comes_where_stderr_takes_nothing(tmp_path: Path, how: str, redirection: str) -> None:
+    """A full or closed stderr loses the narration only, however much user code prints there."""
+    done = shell(tmp_path, how, f"--json {redirection}")
+    assert (done.stdout, done.returncode) == ('{"schema":2,"ok":true,"exit_code":0}\n', 0)
+
+
+@pytest.mark.parametrize("options", ["--json", "--events", ""])
+def test_full_stdout_is_one_line(tmp_path: Path, options: str) -> None:
+    """A result that cannot be written is said on stderr, with exit code 1."""
+    done = shell(tmp_path, "many", f"{options} >/dev/full")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "error: stdout cannot be written: No space left on device (send it elsewhere)"
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_stdout_is_no_failure(tmp_path: Path) -> None:
+    """A command whose result nobody wants does its work; files it opens do not become its stdout."""
+    assert shell(tmp_path, "fine", "--json >&-").returncode == 0
+
+
+@pytest.mark.parametrize("arguments", ["--help", "--version", "suggest --help"])
+def test_help_on_a_full_stdout(tmp_path: Path, arguments: str) -> None:
+    """Help that cannot be written is one line and exit code 1."""
+    line = f"{sys.executable} -m kforge {arguments} >/dev/full"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: stdout cannot be written: No space left on device\n")
+
+
+def test_other_locales(tmp_path: Path) -> None:
+    """A file name beyond ASCII is told as it is where the locale has no UTF-8."""
+    env = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = kforge("verify", "op.py", "größe.py", "--json", cwd=tmp_path, **env)
+    assert done.returncode == 2
+    assert last_object(done.stdout)["error"]["message"] == "no such file: größe.py"
+
+
+def test_damaged_log_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
+    """What can be read is shown, and each part that cannot is named; a log that is gone is said to be."""
+    from kforge.store.events import RunLog
+
+    with RunLog.create(tmp_path / ".kforge" / "runs", "softmax.py") as log:
+        log.append("run_started", task="softmax.py")
+        log.append("message", text="readable")
+    good = log.path.read_bytes()
+    odd = b'{"schema":1,"seq":2,"time":1.0,"kind":"floor","data":{"floor_ms":"soon"}}\n'
+    deep = b"[" * 100000 + b"\n"
+    log.path.write_bytes(good + b"\xff\xfe garbage\n[1]\nnull\n" + deep + odd + b'{"schema":1,"seq":3,"ti')
+    done = kforge("runs", "show", log.id, "--json", cwd=tmp_path)
+    value = last_object(done.stdout)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert [event["kind"] for event in value["events"]] == ["run_started", "message", "floor"]
+    assert [line.partition("events.jsonl")[2][:2] for line in value["damage"]] == [":3", ":4", ":5", ":6", ":8"]
+    text = kforge("runs", "show", log.id, cwd=tmp_path)
+    assert "readable" in text.stdout and "floor (its data cannot be read)" in text.stdout
+    assert text.stderr.count("not readable: ") == 5
+    log.path.unlink()
+    gone = last_object(kforge("runs", "show", log.id, "--json", cwd=tmp_path).stdout)
+    assert gone["events"] == [] and "No such file" in gone["damage"][0]
+
+
+def test_doctor_names_broken_settings(tmp_path: Path) -> None:
+    """Doctor says where the settings come from and what is wrong with them."""
+    (tmp_path / "kforge.toml").write_text("device = [\n")
+    done = kforge("doctor", "--json", cwd=tmp_path)
+    value = last_object(done.stdout)
+    assert value["settings"].endswith("kforge.toml") and "not valid TOML" in value["settings_problem"]
+    (tmp_path / "kforge.toml").write_text('device = "cpu"\n')
+    assert last_object(kforge("doctor", "--json", cwd=tmp_path).stdout)["settings_problem"] == ""
+
+
+def test_capture_of_a_wrong_path_names_near_ones(tmp_path: Path) -> None:
+    """A module that is never called: the hint has the paths and classes that are most like what was asked for."""
+    (tmp_path / "program.py").write_text(
+        "import torch\nmodel = torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Linear(8, 8))\n"
+        "model(torch.ones(2, 8))\n"
+    )
+    for asked, offered in (("model.3", "model.1"), ("layernorm", "LayerNorm")):
+        done = kforge("capture", "program.py", asked, "--out", "norm.py", "--json", cwd=tmp_path)
+        error = last_object(done.stdout)["error"]
+        assert done.returncode == 2 and f"{asked} was never called" in error["message"]
+        assert offered in error["hint"]
+
+
+def test_exit_codes_are_kept_where_the_caller_ignores_the_end_of_children(tmp_path: Path) -> None:
+    """SIGCHLD set to be ignored is inherited; the system would then answer that there never was a child."""
+    start = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", start, sys.executable, "-m", "kforge", "verify", "op.py", "absent.py", "--json"]
+    ran = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False, timeout=120)
+    assert (ran.returncode, last_object(ran.stdout)["exit_code"]) == (2, 2)
+    assert "no such file: absent.py" in ran.stderr and "stdout" not in ran.stderr

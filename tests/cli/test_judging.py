@@ -98,7 +98,31 @@ def test_verify_a_right_candidate(project: Path) -> None:
     assert {"speedup", "times_ms"}.isdisjoint(value)
     gates = {gate["name"]: gate["passed"] for gate in value["gates"]}
     assert gates["static"] is True and gates["correctness"] is True
-    assert value["files"] == ["right/scale_kforge.py"] and value["plan"] == "quick"
+    assert value["files"] == ["right/scale_kforge.py", "right/scale_kforge.cu"] and value["plan"] == "quick"
+    assert (value["schema"], value["exit_code"], value["never_launched"]) == (2, 0, [])
+    assert value["cases"]["run"] > 0 and value["rms_error"].keys() >= {"candidate_rms", "baseline_rms", "ratio"}
+    (run,) = last_object(kforge("runs", "list", "--json", cwd=project))["runs"]
+    assert (run["id"], run["status"], run["exit_code"], run["evaluations"]) == (value["run"], "verified", 0, 1)
+
+
+def test_verify_with_a_tolerance(project: Path) -> None:
+    """--tolerance widens the rule in the open, as it does for suggest; one below the rule is a usage error."""
+    _candidate(project / "right", "2.0f")
+    done = kforge("verify", "scale.py", "right", "--plan", "quick", "--tolerance", "rms=9", "--json", cwd=project)
+    assert done.returncode == 0, done.stderr
+    assert "user tolerance" in last_object(done)["precision_class"]
+    refused = kforge("verify", "scale.py", "right", "--tolerance", "rms=0.1", "--json", cwd=project)
+    assert refused.returncode == 2 and "at least the rule's" in last_object(refused)["error"]["message"]
+
+
+def test_a_build_error_keeps_its_lines(project: Path) -> None:
+    """What the compiler says is shown line by line."""
+    _candidate(project / "broken", "nothing_of_the_kind")
+    done = kforge("verify", "scale.py", "broken", "--plan", "quick", cwd=project)
+    assert done.returncode == 1
+    assert done.stdout.startswith("BUILD_FAILED")
+    assert "nothing_of_the_kind" in done.stdout and "gate build said:\n    " in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("exit code 1")
 
 
 def test_verify_a_wrong_candidate(project: Path) -> None:
@@ -117,7 +141,10 @@ def test_suggest_writes_a_verified_candidate(project: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("VERIFIED, UNTIMED on emulator, plan standard")
     assert "--- scale.py\n+++ scale_kforge.py" in done.stdout and "__global__" in done.stdout
-    assert "wrote kforge_out/scale/scale_kforge.py" in done.stdout
+    last = " ".join(done.stdout.rpartition("\n\n")[2].split())
+    assert last.startswith("verified, untimed, plan standard (") and last.endswith("exit code 0")
+    assert "wrote kforge_out/scale/scale_kforge.cu, kforge_out/scale/scale_kforge.py" in last
+    assert max(map(len, done.stderr.splitlines())) <= 80
     assert "candidate " in done.stderr and "\x1b" not in done.stderr
     assert "class ModelNew" in (project / "kforge_out" / "scale" / "scale_kforge.py").read_text()
     (run,) = last_object(kforge("runs", "list", "--json", cwd=project))["runs"]
@@ -128,6 +155,8 @@ def test_suggest_writes_a_verified_candidate(project: Path) -> None:
     refused = kforge("suggest", "scale.py", "--json", cwd=project)
     assert refused.returncode == 2
     assert "was edited since kforge wrote it" in last_object(refused)["error"]["message"]
+    assert "move or remove it" in last_object(refused)["error"]["hint"]
+    assert "task loaded" not in refused.stderr  # before any work
     assert module.read_text().endswith("# mine\n")
 
 

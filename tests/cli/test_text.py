@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
 from kforge.cli.progress import Progress, describe, milliseconds, size
-from kforge.cli.render import candidate_text, headline, highlight, report_text, unified_diff
-from kforge.cli.text import plain, style, table
+from kforge.cli.render import candidate_text, closing, headline, highlight, report_text, unified_diff
+from kforge.cli.text import fill, plain, style, table
 from kforge.environment.report import (
     CaseResult,
     Detector,
@@ -95,21 +96,105 @@ REPORT = Report(
 def test_headline_names_baseline_interval_noise_and_precision() -> None:
     """The one line that people quote says against what, how sure, where, by which plan and in which class."""
     assert headline(REPORT) == (
-        "VERIFIED, FASTER: 1.53x over compile_default (95 % interval 1.51 to 1.55, noise 0.4 %)"
+        "VERIFIED, FASTER: 1.53x over compile_default (95 % interval 1.51 to 1.55, noise 0.4 %, provisional)"
         " on NVIDIA H200, plan standard, fp32"
     )
 
 
 def test_report_shows_gates_error_times_floor_and_what_was_not_tested() -> None:
-    """Every fact of the report that a reader must know is in the table; a detector that did not fire is not."""
+    """Every fact of the report that a reader must know is in the table; a detector that did not fire is not, nor are
+    those that did not run where the candidate failed."""
     text = report_text(REPORT)
     for part in (
         "gate static", "not run", "not a whole model", "1.1e-07", "ratio 1.1", "6.20 ms", "3.10 ms", "97 %",
         "32 registers", "1.02 kB shared", "occupancy 100 %", "detector clock fired: too fast",
-        "not tested: inputs beyond 2 GB", "detectors that could not run: guard_bands, decoy",
+        "not tested: inputs beyond 2 GB", "detectors that did not run (needs a GPU): guard_bands, decoy",
     ):  # fmt: skip
-        assert part in text, part
+        assert part in " ".join(text.split()), part
     assert "side_stream" not in text
+    failed = report_text(replace(REPORT, status=Status.BUILD_FAILED))
+    assert "inputs beyond 2 GB" in failed and "detectors that did not run" not in failed
+
+
+def test_a_traceback_is_told_by_its_last_line() -> None:
+    """Where a gate ends with a traceback, table and progress show the exception, and the frames stand below."""
+    frames = 'called on contiguous inputs: File "module.py", line 7, in forward\n    self.run(x)\nTypeError: no x'
+    report = replace(REPORT, gates=(Gate("build", False, frames),), status=Status.CRASHED)
+    lines = report_text(report, columns=120).splitlines()
+    start = lines.index("  gate build  FAILED    called on contiguous inputs: TypeError: no x")
+    assert lines[start + 1 : start + 4] == [
+        "  gate build said:",
+        '    called on contiguous inputs: File "module.py", line 7, in forward',
+        "        self.run(x)",
+    ]
+    event = {"name": "build", "passed": False, "detail": frames}
+    assert describe("gate", event) == "gate build failed: called on contiguous inputs: TypeError: no x"
+
+
+def test_cases_that_were_not_tested_are_counted_under_their_reason() -> None:
+    """Several cases under one reason are a number, one case is named; what has a line of its own is not said twice."""
+    report = replace(
+        REPORT,
+        builds=(replace(REPORT.builds[0], launches=0),),
+        not_tested=(
+            "variant 0, shape deep, seed 1, x1, offset first; variant 1, seed 2, sliced and 14 more: no size is deep",
+            "no time left in plan standard: variant 0, seed 1, x1, sliced; variant 0, seed 2, x1, with nan",
+            "variant 0, shape empty, seed 4, heavy, offset: no input can be offset",
+            "variant 2: 128 MiB of inputs is too large for the emulator",
+            "never launched: softmax_rows",
+        ),
+    )
+    lines = [line.strip() for line in report_text(report, columns=120).splitlines()]
+    assert [line for line in lines if line.startswith("not tested")] == [
+        "not tested: 16 cases: no size is deep",
+        "not tested: no time left in plan standard: 2 cases",
+        "not tested: variant 0, shape empty, seed 4, heavy, offset: no input can be offset",
+        "not tested: variant 2: 128 MiB of inputs is too large for the emulator",
+    ]
+    assert [line for line in lines if "launched" in line and not line.startswith("kernel")] == [
+        "never launched in any case, so not judged: softmax_rows"
+    ]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_text_keeps_to_the_terminals_width(columns: int) -> None:
+    """No line of a report is longer than the terminal is wide, and every word is there."""
+    long = " ".join(f"word{n}" for n in range(60))
+    gates = (Gate("build", None, long), Gate("correctness", True))
+    report = replace(REPORT, gates=gates, not_tested=(long, f"detector decoy: {long}"), warnings=(long,))
+    text = report_text(report, columns=columns)
+    assert max(map(len, text.splitlines())) <= columns
+    assert all(text.count(f"word{n}") == 4 for n in (0, 59))
+    assert max(map(len, fill(closing(report, 0, ["a/b.py"], "r1"), columns).splitlines())) <= columns
+
+
+def test_cases_that_were_dropped_count_in_the_headline() -> None:
+    """A plan that ended early says so in the line that people quote, and in the last one."""
+    report = replace(REPORT, cases=(CaseResult("a", True), CaseResult("b", True)), dropped=3)
+    assert "plan standard (2 of 5 cases), fp32" in headline(report)
+    assert closing(report, 0, ["x.py"], "r1") == (
+        "verified, faster, plan standard (2 of 5 cases); wrote x.py; run r1; exit code 0"
+    )
+
+
+def test_kernels_that_never_ran_are_named() -> None:
+    """A kernel without a launch is marked where it is listed, and named among what was not judged."""
+    builds = tuple(
+        KernelBuild(n, "sm_90a", 32, 0, 0, 0, launches=c) for n, c in (("ran", 4), ("idle", 0), ("odd", None))
+    )
+    text = report_text(replace(REPORT, builds=builds))
+    assert "never launched in any case, so not judged: idle\n" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("  kernel idle")]
+    assert "never launched" in line and text.count("never launched") == 2
+
+
+def test_compiler_errors_keep_their_lines() -> None:
+    """The table has a log's first line; the log stands below it as the compiler wrote it."""
+    log = "k.cu:3: error: x\n   float y = x;\n             ^\n1 error"
+    text = report_text(replace(REPORT, status=Status.BUILD_FAILED, gates=(Gate("build", False, log),)))
+    assert "gate build  FAILED    k.cu:3: error: x\n" in text
+    assert "    " + "\n    ".join(log.splitlines()[1:]) + "\n" in text
+    assert describe("gate", {"name": "build", "passed": False, "detail": log}) == "gate build failed: k.cu:3: error: x"
 
 
 def test_wrong_report_shows_the_failing_case() -> None:
@@ -135,7 +220,7 @@ def _run(progress: Progress) -> None:
     progress("proposed", {"candidate": "ab12cd34ef", "idea": "one block per row"})
     progress("gate", {"name": "build", "passed": True})
     progress("case", {"label": "variant 0, seed 3, x0.01, strided", "passed": True})
-    progress("gate", {"name": "correctness", "passed": False, "detail": "error\n\x1b[31m 3x"})
+    progress("gate", {"name": "correctness", "passed": False, "detail": "error  \x1b[31m 3x\nmore"})
     progress(
         "evaluated", {"candidate": "ab12cd34ef", "status": "verified", "verdict": "faster", "speedup": 1.5, "ms": 3.1}
     )
@@ -169,6 +254,7 @@ def test_progress_on_a_terminal_rewrites_one_line(monkeypatch: pytest.MonkeyPatc
     """On a terminal there is one live line with the best so far, removed at the end; NO_COLOR leaves it uncoloured."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
     stream = _Terminal()
     _run(Progress(stream))
     text = stream.getvalue()

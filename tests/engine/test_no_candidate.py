@@ -29,3 +29,33 @@ def test_operator_is_named(body: str, operator: str, tmp_path: Path) -> None:
         proposals(function_task(body, "torch.randn(8, 8)", tmp_path))
     assert operator in caught.value.operator
     assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "dtype"),
+    (
+        ("return x + 1", "uint16"),
+        ("return x.float() + 1", "uint32"),
+        ("return x.float() * 2", "float8_e4m3fn"),
+        ("return x.abs()", "complex64"),
+    ),
+)
+def test_dtype_is_named(body: str, dtype: str, tmp_path: Path) -> None:
+    """Elements that no kernel holds are refused by the name of their dtype."""
+    with pytest.raises(NoCandidate) as caught:
+        proposals(function_task(body, f"torch.ones(8).to(torch.{dtype})", tmp_path))
+    assert dtype in caught.value.message and dtype in caught.value.operator
+
+
+def test_dtype_of_a_result_is_named(tmp_path: Path) -> None:
+    """The same for what the reference makes itself."""
+    with pytest.raises(NoCandidate) as caught:
+        proposals(function_task("return (x * 2).to(torch.uint16)", "torch.ones(8)", tmp_path))
+    assert "uint16" in caught.value.message
+
+
+def test_a_chain_too_long_for_one_expression(tmp_path: Path) -> None:
+    """Thousands of operators in a row end in one clear line, not in Python's recursion limit."""
+    body = "for _ in range(2000):\n    x = x * 1.0001 + 0.1\nreturn x"
+    with pytest.raises(NoCandidate, match="nested too deeply"):
+        proposals(function_task(body, "torch.ones(8)", tmp_path))

@@ -277,3 +277,15 @@ def test_an_inherited_module_is_rebuilt_by_name(tmp_path: Path) -> None:
         assert torch.allclose(ours(*call.args), task.run(reference, call))
     with pytest.raises(ValueError, match="written for"):
         model(32, eps=0.25)
+
+
+def test_constants_beyond_single_precision(tmp_path: Path) -> None:
+    """A constant that no float holds is infinity or zero in the source, as it is for torch; zero times it is NaN."""
+    body = "return x * 1e300 * 1e300, x * -1e39, x * 1e-300, x + 3.4e38"
+    task = function_task(body, "torch.tensor([1.0, 0.0, -2.0, 1e-3])", tmp_path)
+    candidate = proposals(task)[0]
+    assert "INFINITY" in candidate.files["op_kforge.cu"] and "e+300" not in candidate.files["op_kforge.cu"]
+    model = load_model(candidate, tmp_path)()
+    call = task.make_call()
+    for want, have in zip(task.run(task.make_reference(), call), task.run(model, call), strict=True):
+        assert torch.equal(want.nan_to_num(7), have.nan_to_num(7)) and torch.equal(want.isnan(), have.isnan())

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 import torch
 
 from kforge.environment.discrete import judge_booleans, judge_equal, judge_indices, judge_rounded
+from kforge.environment.inputs import Case
+from kforge.environment.preparation import prepare
+from kforge.environment.provenance import judge_discrete
+from kforge.task import load_task
 
 
 def test_integers_are_bitwise() -> None:
@@ -23,6 +31,14 @@ def test_rounded_floats_may_differ_by_one_at_the_edge_only() -> None:
     assert judge_rounded(torch.tensor([3, 2, -1]), base, exact, 1e-7) == ""
     assert judge_rounded(torch.tensor([2, 3, -1]), base, exact, 1e-7) != ""
     assert judge_rounded(torch.tensor([4, 2, -1]), base, exact, 1e-7) != ""
+
+
+def test_whole_numbers_of_an_exact_baseline_are_equal() -> None:
+    """A count lies at an integer, where a cast changes, but nothing was rounded on the way to it."""
+    exact = torch.tensor([5.0, 2.0], dtype=torch.float64)
+    base = torch.tensor([5, 2])
+    assert judge_rounded(base.clone(), base, exact, 0.0) == ""
+    assert judge_rounded(torch.tensor([6, 2]), base, exact, 0.0) != ""
 
 
 def test_booleans_may_differ_inside_the_margin_only() -> None:
@@ -59,3 +75,48 @@ def test_a_flattened_argmax_is_judged_over_the_whole_tensor() -> None:
     values = torch.tensor([[1.0, float("nan")], [7.0, 2.0]], dtype=torch.float64)
     assert judge_indices(torch.tensor(1), torch.tensor(1), values, None) == ""
     assert judge_indices(torch.tensor(2), torch.tensor(1), values, None) != ""
+
+
+def judged(tmp_path: Path, body: str, answer: Callable[[torch.Tensor], torch.Tensor]) -> str:
+    """What is said of `answer(right)` where the reference is `body` of x (40 x 33, normal)."""
+    op = tmp_path / "op.py"
+    op.write_text(
+        f"import torch\ndef reference(x):\n    return {body}\ndef get_inputs():\n    return [torch.randn(40, 33)]\n"
+    )
+    prepared = prepare(load_task(op), "cpu", folder=tmp_path, entropy=1)
+    expected = prepared.expected(Case())
+    right = expected.outputs
+    return judge_discrete(prepared.sources()[0], answer(right), right, expected.inner)
+
+
+@pytest.mark.parametrize(
+    "body", ["torch.round(x / 0.03).clamp(-127, 127).to(torch.int8)", "(torch.round(x / 0.03) + 3).to(torch.int32)"]
+)
+def test_a_quantised_value_is_off_by_one_at_the_edge_of_rounding_only(tmp_path: Path, body: str) -> None:
+    """Every rounded value is whole; that is no reason to take its neighbour."""
+    assert judged(tmp_path, body, lambda right: right.clone()) == ""
+    assert "differ" in judged(tmp_path, body, lambda right: right + 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x.relu() > 0",
+        "(x * 0.3).relu() > 0",
+        "(x / 3).clamp(min=0) > 0",
+        "torch.round(x) >= 1",
+        "x.abs() > x",
+        "x > x[:, 3:4]",
+    ],
+)
+def test_a_comparison_of_what_was_only_selected_may_differ_nowhere(tmp_path: Path, body: str) -> None:
+    """Half of relu's values tie with 0, exactly: a > that is a >= is wrong for all of them."""
+    strict = ">=" if ">=" in body else ">"
+    other = body.replace(strict, ">" if strict == ">=" else ">=")
+    torch.manual_seed(0)
+    swapped = eval(f"lambda x: {other}", {"torch": torch})
+    assert judged(tmp_path, body, lambda right: right.clone()) == ""
+    op = prepare(load_task(tmp_path / "op.py"), "cpu", folder=tmp_path, entropy=1)
+    x = op.expected(Case()).call.args[0]
+    assert not torch.equal(swapped(x), op.expected(Case()).outputs)
+    assert "differ" in judged(tmp_path, body, lambda right: swapped(x))

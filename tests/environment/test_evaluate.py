@@ -24,7 +24,7 @@ def test_a_right_candidate_is_verified_on_standard(judge: Judge, task: str) -> N
     """Softmax, parameters, indices and booleans, in-place, stateful, small output: every kind of task can be passed."""
     report = judge(task, kernels.candidate(task), "standard")
     assert report.status is Status.VERIFIED, report.failure
-    assert [g.passed for g in report.gates] == [True, True, True, True, None]
+    assert [g.passed for g in report.gates] == [True, True, True, True, True, None]
     assert report.verdict is Verdict.UNTIMED and report.target == "emulator"
     assert not [d for d in report.detectors if d.fired]
     required = [c for c in report.cases if c.passed]
@@ -97,9 +97,9 @@ def test_a_wrong_candidate_gets_its_status_and_words(judge: Judge, name: str) ->
 
 def test_a_hang_is_timed_out_and_the_next_candidate_is_right(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """An endless loop ends that candidate only, within the limit."""
-    from kforge.environment import evaluation
+    from kforge.environment import processes
 
-    monkeypatch.setattr(evaluation, "BUILD_S", 4.0)
+    monkeypatch.setattr(processes, "BUILD_S", 4.0)
     hang = kernels.candidate(
         "affine", ("        return y if", "        while True:\n            pass\n        return y if")
     )
@@ -146,7 +146,7 @@ def test_events_tell_each_gate_and_case(judge: Judge) -> None:
     heard: list[tuple[str, dict[str, object]]] = []
     judge("affine", kernels.candidate("affine"), on_event=lambda kind, data: heard.append((kind, data)))
     gates = [data["name"] for kind, data in heard if kind == "gate"]
-    assert gates == ["static", "build", "correctness", "honesty", "performance"]
+    assert gates == ["static", "build", "correctness", "honesty", "memory", "performance"]
     assert sum(kind == "case" for kind, _ in heard) == 4
     json.dumps(heard)
 
@@ -166,3 +166,63 @@ def test_the_resource_report_and_max_shared(judge: Judge, prepared: Callable[...
     report = judge("softmax", kernels.candidate("softmax"))
     (build,) = report.builds
     assert build.name == "softmax_rows" and build.arch == "sm_90a" and build.registers > 8 and build.shared == 256
+
+
+PAST = (
+    "    if (row >= rows) return;",
+    "    if (row > rows) return;\n"
+    "    if (row == rows) for (long long k = 1; k < (1ll << 44); k *= 2) above[(long long)rows * cols + k] = true;",
+)
+
+
+def test_a_crash_on_the_emulator_names_its_line(judge: Judge) -> None:
+    """A guard that lets one row too many through ends the process: the access is named, and repro.py names it again."""
+    report = judge("argmax", kernels.candidate("argmax", PAST))
+    named = "argmax_kforge.cu:5: argmax_rows: write of 1 bytes out of bounds"
+    assert report.status is Status.WRONG, report.failure
+    assert "died of SIG" in report.failure and named in report.failure
+    assert "out_of_bounds" in {d.name for d in report.detectors if d.fired}
+    assert report.repro is not None
+    out = subprocess.run([sys.executable, report.repro], capture_output=True, text=True, timeout=90, check=False)
+    assert out.returncode == 0, out.stderr
+    assert f"run_checked, launch 0: {named}" in out.stdout
+
+
+def test_a_wrong_candidate_is_told_after_the_first_form(judge: Judge) -> None:
+    """One case is judged before the rest is built; what the plan asks for is said all the same."""
+    report = judge("affine", kernels.candidate("affine", ("v < 0.f ? 0.f : v", "v < 0.f ? 0.f : v * 2")), "standard")
+    assert report.status is Status.WRONG and [(g.name, g.passed) for g in report.gates] == [
+        ("static", True),
+        ("build", True),
+        ("correctness", False),
+    ]
+    assert "for the task's own inputs" in report.gates[1].detail
+    cases = summary(report)["cases"]
+    assert cases["run"] == 1 and cases["planned"] > 60 and cases["dropped"] == 0
+
+
+def test_cases_without_time_to_build_are_dropped_and_planned(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forms that nobody built count: run and dropped together are what was planned."""
+    from kforge.environment import evaluation
+
+    monkeypatch.setattr(evaluation, "BUILD_SHARE", 0.0)
+    report = judge("affine", kernels.candidate("affine"), "standard")
+    cases = summary(report)["cases"]
+    assert report.status is Status.VERIFIED, report.failure
+    assert cases["dropped"] > 0 and cases["run"] + cases["dropped"] == cases["planned"]
+    assert report.error is not None and report.error.allowed is not None and report.error.where
+
+
+def test_a_missing_source_is_named_beside_the_module(judge: Judge) -> None:
+    """No folder of the judge's own is shown for a .cu that is not there."""
+    right = kernels.candidate("affine")
+    report = judge("affine", Candidate(right.module, {right.module: right.files[right.module]}))
+    assert report.status is Status.BUILD_FAILED
+    assert "no source file 'affine_kforge.cu' beside the candidate's module" in report.failure
+
+
+def test_a_finding_without_a_line_names_the_file_alone(judge: Judge) -> None:
+    """A class that is missing stands on no line."""
+    text = kernels.AFFINE_PY.replace("class ModelNew", "class Other")
+    report = judge("affine", Candidate("a_kforge.py", {"a_kforge.py": text, "affine_kforge.cu": kernels.AFFINE_CU}))
+    assert report.status is Status.REJECTED and report.failure.startswith("a_kforge.py: defines no class ModelNew")

@@ -7,9 +7,11 @@ import itertools
 import pytest
 import torch
 
-from kforge.environment.distributions import DISTRIBUTIONS
-from kforge.environment.inputs import CORE, Case, NotApplicable, make_plan, realise
+from kforge.environment.covering import covering, pairs_of
+from kforge.environment.distributions import DISTRIBUTIONS, channel_scales
+from kforge.environment.inputs import CORE, GIVEN, PLACES, VALUES, Case, NotApplicable, make_plan, realise
 from kforge.environment.layouts import LAYOUTS
+from kforge.environment.shapes import KINDS
 from kforge.errors import UsageError
 from kforge.task import Call
 from kforge.task.domain import Domain
@@ -28,19 +30,48 @@ def test_quick_is_one_seed_two_distributions_two_layouts() -> None:
 
 
 def test_standard_has_five_seeds_four_distributions_and_both_layouts_of_each() -> None:
-    """Plan standard: the required part is 5 seeds x 4 distributions with every distribution in both layouts."""
+    """Plan standard: required are 5 seeds x 4 distributions, each of these in both layouts at the task's own sizes."""
     required = [c for c in make_plan("standard").cases if not c.extra]
-    assert {(c.seed, c.distribution) for c in required} == set(itertools.product(range(5), CORE))
-    assert {(c.distribution, c.layout) for c in required} == set(itertools.product(CORE, ("contiguous", "strided")))
+    core = [c for c in required if c.distribution in CORE and c.special == "none"]
+    assert {(c.seed, c.distribution) for c in core} >= set(itertools.product(range(5), CORE))
+    given = {(c.distribution, c.layout) for c in core if c.shape == GIVEN}
+    assert given >= set(itertools.product(CORE, ("contiguous", "strided")))
     assert {c.state_seed for c in required} == set(range(5))
 
 
-def test_standard_names_every_kind_at_least_once() -> None:
-    """Every registered distribution and layout occurs in standard, the rarer ones as extras."""
+def test_standard_requires_every_kind_of_shape_special_and_thread_order() -> None:
+    """What is most often wrong does not wait for spare time: no derived shape or thread order is only an extra."""
+    required = [c for c in make_plan("standard").cases if not c.extra]
+    assert {c.shape for c in required} == {GIVEN, *KINDS}
+    assert {c.order for c in required} == {0, 1, 2, 3}
+    assert {c.moved for c in required} == {"all", "first", "rest"}
+    assert {c.special for c in required} >= {"nan", "inf", "nan_edges", "inf_edges", "two_nans", "false_rows"}
+    assert {c.distribution for c in required} >= {"edges", "low_rows", "low", "x1e5", "offset"}
+
+
+def test_standard_covers_every_pair_of_values_places_and_shapes() -> None:
+    """A covering array: any distribution or special meets any layout and any shape, and any layout any shape."""
     cases = make_plan("standard").cases
-    assert {c.distribution for c in cases} == set(DISTRIBUTIONS)
-    assert {c.layout for c in cases} == set(LAYOUTS)
-    assert {c.special for c in cases} >= {"nan", "inf", "negative_zero", "denormal"}
+    rows = [((c.distribution, c.special), (c.layout, c.moved), c.shape) for c in cases]
+    covered = set().union(*map(pairs_of, rows))
+    factors = (VALUES, PLACES, (GIVEN, *KINDS))
+    for (i, first), (j, second) in itertools.combinations(enumerate(factors), 2):
+        assert {(i, a, j, b) for a in first for b in second} <= covered
+
+
+def test_a_covering_array_covers_and_is_no_full_product() -> None:
+    """Every pair of three factors of 3, 4 and 5 values, in far fewer rows than 60; given pairs are not asked again."""
+    factors = ("abc", range(4), [None, *"vwxy"])
+    rows = covering(factors)
+    wanted = {p for row in itertools.product(*factors) for p in pairs_of(row)}
+    assert set().union(*map(pairs_of, rows)) == wanted and 20 <= len(rows) <= 26
+    assert covering(factors, wanted) == []
+
+
+def test_sizes_of_the_candidate_are_met_from_both_sides() -> None:
+    """A candidate that chooses a kernel at 1024 columns meets 1024 and 1025, as rows and as columns."""
+    shapes = {c.shape for c in make_plan("standard", sizes=[1024]).cases if not c.extra}
+    assert shapes >= {"inner=1024", "inner=1025", "outer=1024", "outer=1025"}
 
 
 def test_full_is_standard_on_every_variant() -> None:
@@ -140,3 +171,64 @@ def test_specials_are_planted() -> None:
     assert 0 < int(realise(call, Case(special="nan"), 1).args[0].isnan().sum()) < 10
     x = realise(call, Case(special="inf"), 1).args[0]
     assert bool(x.isposinf().any()) and bool(x.isneginf().any())
+
+
+def test_specials_meet_the_edges_of_rows_and_tiles() -> None:
+    """The first and last element of a row, the last row, and elements 31 and 32 are among the places."""
+    x = realise(Call((torch.rand(40, 70),)), Case(special="nan_edges"), 1).args[0].isnan()
+    assert bool(x[:, 0].any()) and bool(x[:, -1].any()) and bool(x[-1].any()) and bool(x[0].any())
+    assert bool(x[:, 31].any()) and bool(x[:, 32].any()) and int(x.sum()) < 40
+
+
+def test_two_nans_share_a_row() -> None:
+    """Rows with two NaN, next to each other and a warp apart."""
+    x = realise(Call((torch.rand(9, 70),)), Case(special="two_nans"), 1).args[0].isnan()
+    assert x.sum(1).tolist() == [2, 2, 2, 2, 0, 0, 0, 0, 2] and bool(x[1, 0] & x[1, 32])
+
+
+def test_an_outlier_of_edges_is_the_maximum_of_its_row() -> None:
+    """At most one a row, at both ends of rows and at their last element among them."""
+    x = realise(Call((torch.rand(40, 70),)), Case(distribution="edges"), 1).args[0] > 100
+    assert int(x.sum(1).max()) == 1 and bool(x[:, -1].any()) and bool(x[:, 0].any())
+
+
+def test_low_rows_leave_every_second_row_alone() -> None:
+    """The first row is far below zero, the second as it was."""
+    x = torch.rand(4, 5)
+    y = realise(Call((x,)), Case(distribution="low_rows"), 1).args[0]
+    assert float(y[0].max()) < -998 and torch.equal(y[1], x[1])
+
+
+def test_false_rows_change_masks_only() -> None:
+    """Of a mask the first row is all false and the last all true; floats stay; without a mask there is no such case."""
+    mask, x = torch.rand(4, 6) < 0.5, torch.rand(4, 6)
+    out = realise(Call((x, mask)), Case(special="false_rows"), 1)
+    assert torch.equal(out.args[0], x) and not bool(out.args[1][0].any()) and bool(out.args[1][-1].all())
+    with pytest.raises(NotApplicable) as reason:
+        realise(Call((x,)), Case(special="false_rows"), 1)
+    assert str(reason.value) == ""
+
+
+def test_one_input_may_be_strided_and_the_others_not() -> None:
+    """moved: the layout goes to the first input only, or to all but the first."""
+    call = Call((torch.rand(4, 6), torch.rand(4, 6), torch.rand(6)))
+    first = realise(call, Case(layout="strided", moved="first"), 1).args
+    rest = realise(call, Case(layout="strided", moved="rest"), 1).args
+    assert [x.is_contiguous() for x in first] == [False, True, True]
+    assert [x.is_contiguous() for x in rest] == [True, False, False]
+
+
+def test_channel_scales_cancel_in_a_product() -> None:
+    """Scales of the columns of the first operand are inverted on the rows of the second: the product is unchanged."""
+    a, b = torch.rand(5, 8, dtype=torch.float64), torch.rand(8, 3, dtype=torch.float64)
+    x, y = channel_scales([a, b], torch.Generator().manual_seed(1))
+    assert torch.allclose(x @ y, a @ b) and float((x / a).max() / (x / a).min()) > 16
+    assert torch.equal((x / a)[0].log2(), (x / a)[0].log2().round())
+
+
+def test_domain_edges_are_sampled() -> None:
+    """An input with a range takes values inside it and both of its ends; the others keep theirs."""
+    call = Call((torch.ones(20, 30), torch.full((20, 30), 0.5)))
+    x, p = realise(call, Case(special="domain_edges"), 1, Domain({"p": (-0.5, 1.25)}), forward).args
+    assert torch.equal(x, call.args[0]) and float(p.min()) == -0.5 and float(p.max()) == 1.25
+    assert len(p.unique()) > 100

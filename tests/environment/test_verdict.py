@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kforge.environment.report import Speedup, VariantResult, Verdict
-from kforge.environment.verdict import final, headline, verdict_of
+from kforge.environment.report import Costs, Report, Speedup, Status, VariantResult, Verdict
+from kforge.environment.verdict import better, confirmed, final, headline, verdict_of
 
 
 def speedup(ratio: float, half: float = 0.01, noise: float = 0.005) -> Speedup:
@@ -51,3 +51,50 @@ def test_a_degenerate_task_is_never_faster() -> None:
     assert final(Verdict.FASTER, degenerate=True) is Verdict.UNCLEAR
     assert final(Verdict.SLOWER, degenerate=True) is Verdict.SLOWER
     assert final(Verdict.FASTER, degenerate=False) is Verdict.FASTER
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (Verdict.FASTER, Verdict.FASTER, Verdict.FASTER),
+        (Verdict.FASTER, Verdict.SAME, Verdict.UNCLEAR),
+        (Verdict.FASTER, Verdict.SLOWER, Verdict.UNCLEAR),
+        (Verdict.SLOWER, Verdict.SLOWER, Verdict.SLOWER),
+        (Verdict.UNCLEAR, Verdict.SAME, Verdict.SAME),
+    ],
+)
+def test_a_second_process_confirms_or_the_verdict_is_unclear(
+    first: Verdict, second: Verdict, expected: Verdict
+) -> None:
+    """What only one of two processes showed is not told as a result."""
+    assert confirmed(first, second) is expected
+
+
+def report(ms: float, mj: float | None = None, ratio: float = 2.0) -> Report:
+    return Report(
+        "op",
+        "0",
+        Status.VERIFIED,
+        Verdict.FASTER,
+        "standard",
+        "GPU",
+        speedup=speedup(ratio, noise=0.01),
+        times_ms={"candidate": ms},
+        costs=Costs(energy_mj={} if mj is None else {"candidate": mj}),
+    )
+
+
+def test_speed_comes_first_and_energy_breaks_ties() -> None:
+    """5 % faster wins whatever it takes; within the noise the lower energy wins; without figures the shorter time."""
+    assert better(report(0.95, 9.0), report(1.0, 1.0)) and not better(report(1.0, 1.0), report(0.95, 9.0))
+    assert better(report(1.002, 1.0), report(1.0, 2.0)) and not better(report(1.0, 2.0), report(1.002, 1.0))
+    assert better(report(1.0), report(1.002)) and not better(report(1.002), report(1.0))
+
+
+def test_energy_first_keeps_to_the_bound_on_speed() -> None:
+    """The lower energy wins among candidates of the wanted speed-up; one that misses it loses to one that does not."""
+    assert better(report(2.0, 1.0, 1.2), report(1.0, 2.0, 2.4), "energy", 1.1)
+    assert not better(report(2.0, 1.0, 1.2), report(1.0, 2.0, 2.4), "energy", 1.5)
+    assert better(report(1.0, 2.0, 1.2), report(2.0, 1.0, 0.6), "energy", 1.5)
+    with pytest.raises(ValueError):
+        better(report(1.0), report(1.0), "beauty")

@@ -15,6 +15,7 @@ from kforge.kernel import (
     build_only,
     kernel_report,
     launches,
+    native,
     overrides,
     philox,
     prepared,
@@ -22,6 +23,9 @@ from kforge.kernel import (
     target_arch,
 )
 from kforge.kernel import launchers as registry
+from kforge.kernel.candidate import Candidate
+from kforge.task.call import Call
+from kforge.worker import Limits, Zygote
 
 pytestmark = pytest.mark.gpu
 
@@ -50,14 +54,74 @@ def _scale() -> Kernel:
     )
 
 
-@pytest.fixture(params=list(registry.LAUNCHERS))
+@pytest.fixture(params=["driver, native", *registry.LAUNCHERS])
 def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Each launcher in turn, skipped with its reason where it is not installed."""
-    usable, reason = registry.LAUNCHERS[request.param].is_available()
+    """Each launcher in turn, the driver's with the native call and without; skipped with its reason where missing."""
+    name, _, way = request.param.partition(", ")
+    usable, reason = registry.LAUNCHERS[name].is_available()
+    if way:
+        module, reason = native.load()
+        usable = usable and module is not None
+    else:
+        monkeypatch.setattr(native, "load", lambda: (None, "not in this test"))
     if not usable:
         pytest.skip(reason)
-    monkeypatch.setenv("KFORGE_LAUNCHER", request.param)
-    yield request.param
+    monkeypatch.setenv("KFORGE_LAUNCHER", name)
+    yield name
+
+
+def test_native_call_is_in_force_here() -> None:
+    """On a GPU machine with a C compiler and Python's headers a repeated call is made by native code."""
+    module, reason = native.load()
+    assert module is not None, reason
+    kernel, x, y = _scale(), torch.randn(4096, device="cuda"), torch.zeros(4096, device="cuda")
+    args = (x, y, 4096, 2.0, False)
+    kernel(*args)
+    y.zero_()
+    with launches() as counts:
+        assert kernel._native is not None and kernel._native(kernel._plans, args)
+        assert torch.equal(y, x * 2) and counts["scale"] == 1
+        kernel(*args)
+        assert counts["scale"] == 2
+
+
+def test_native_call_in_a_candidates_process(tmp_path: Path) -> None:
+    """A candidate's process, which may compile nothing, has the native call from its warm parent."""
+    text = """\
+import torch
+from kforge.kernel import native
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x + (native.load()[0] is not None)
+"""
+    with Zygote() as parent, parent.fork(tmp_path / "box", "cuda:0", "run", Limits(call_s=30.0)) as child:
+        child.load(Candidate("op_kforge.py", {"op_kforge.py": text}), Call(), {})
+        assert child.call(Call((torch.zeros(3, device="cuda"),))).outputs.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_refusals_after_good_calls(launcher: str) -> None:
+    """A repeated call refuses what the first would have refused, in the same words, whoever makes the call."""
+    kernel, x, y = _scale(), torch.randn(4096, device="cuda"), torch.zeros(4096, device="cuda")
+    for _ in range(3):
+        kernel(x, y, 4096, 2.0, False)
+    leaf = x.clone().requires_grad_()
+    with torch.no_grad():
+        for _ in range(3):
+            kernel(leaf, y, 4096, 2.0, False)
+    for args, words in (
+        ((leaf, y, 4096, 2.0, False), "argument 'x' requires grad"),
+        ((x, y.cpu(), 4096, 2.0, False), "argument 'y' is on cpu, but 'x' is on cuda:0"),
+        ((x, x, 4096, 2.0, False), "argument 'y' is written and overlaps argument 'x'"),
+        ((x, y.double(), 4096, 2.0, False), "argument 'y' is float64"),
+        ((x.view(64, 64).t(), y, 4096, 2.0, False), "argument 'x' is not contiguous"),
+        ((x, y, 2**64, 2.0, False), "does not fit long long"),
+        ((x, y, 4096, 1e39, False), "'factor' = 1e\\+39 does not fit float"),
+        ((x, y, 4096, 2.0, 0), "'negate' is a bool and got int 0"),
+        ((x, y, 4096, 2.0), "takes 5 arguments"),
+    ):
+        for _ in range(2):
+            with pytest.raises(LaunchError, match=words):
+                kernel(*args)
 
 
 def test_results_by_each_launcher(launcher: str) -> None:

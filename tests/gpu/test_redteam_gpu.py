@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    with Bench("cuda:0") as made:
+    with Bench("cuda:0", seconds=1.0) as made:
         yield made
 
 
@@ -22,6 +22,8 @@ def bench() -> Iterator[Bench]:
 def test_the_fixture_gets_its_outcome(bench: Bench, path: Path) -> None:
     """Status, detector, the verdict that it must not get, the memory ratio: as the head says."""
     fixture = read(path)
+    if fixture.missing:
+        pytest.skip(f"needs {fixture.missing}")
     report = bench.judge(fixture)
     missing = [line for line in report.not_tested if fixture.needs and line.startswith(f"detector {fixture.needs}:")]
     if missing:
@@ -36,11 +38,11 @@ def test_what_is_honest_on_the_emulator_is_honest_here(bench: Bench, path: Path)
     assert fixture.complaint(bench.judge(fixture)) == ""
 
 
-@pytest.mark.parametrize("path", [p for p in CHEATS if read(p).statuses == ("wrong",)], ids=lambda path: path.stem)
-def test_what_is_wrong_on_the_emulator_is_wrong_here(bench: Bench, path: Path) -> None:
+@pytest.mark.parametrize("path", CHEATS, ids=lambda path: path.stem)
+def test_what_cheats_on_the_emulator_cheats_here(bench: Bench, path: Path) -> None:
     """Never verified on the device either, whichever detector names it there."""
     fixture = read(path)
-    assert bench.judge(fixture).status.value in {"wrong", "hacked", "crashed"}
+    assert fixture.complaint(bench.judge(fixture)) == ""
 
 
 def test_the_next_evaluation_is_right_after_all_of_them(bench: Bench) -> None:

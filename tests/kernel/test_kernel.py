@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,11 @@ extern "C" __global__ void scale(const float* __restrict__ x, float* __restrict_
 """
 
 
-@pytest.fixture(scope="module")
-def scale() -> Kernel:
+pytestmark = pytest.mark.usefixtures("both_ways")
+
+
+@pytest.fixture
+def scale(both_ways: str) -> Kernel:
     """y = x * factor + OFFSET over rows x cols floats."""
     return Kernel("scale", SCALE, grid="(rows, 1, 1)", block="BLOCK", constants={"BLOCK": 64, "OFFSET": 1})
 
@@ -213,6 +217,24 @@ extern "C" __global__ void negate(const float* x, float* y, int n, long long sx,
     assert "overlaps argument 'x'" in _call(kernel, packed[0::2], packed[2:], 7, 2, 1).message
 
 
+def test_lazy_views_are_refused() -> None:
+    """A conjugate or negation that torch has only noted is refused, after calls with plain views of its shape too."""
+    complex_kernel = Kernel(
+        "k", 'extern "C" __global__ void k(const float2* x, float* y) { y[0] = x[0].y; }\n', block=1
+    )
+    z, y = torch.tensor([1 + 2j, 3 + 4j]), torch.zeros(1)
+    real_kernel = Kernel(
+        "r", 'extern "C" __global__ void r(const float* x, float* y) { y[0] = x[0]; }\n', strided=("x",)
+    )
+    for _ in range(3):
+        complex_kernel(z, y)
+        assert y.item() == 2
+        real_kernel(z.imag, y)
+        assert y.item() == 2
+    assert "'x' is a lazy conjugate or negation" in _call(complex_kernel, z.conj(), y).message
+    assert "'x' is a lazy conjugate or negation" in _call(real_kernel, z.conj().imag, y).message
+
+
 def test_writes_names_a_const_pointer() -> None:
     """A const pointer in `writes` is checked like a written one."""
     source = 'extern "C" __global__ void k(const float* x, const float* y) { ((float*)y)[0] = x[0]; }\n'
@@ -297,12 +319,13 @@ def test_overrides() -> None:
 
 def test_build_only_builds_and_does_not_launch() -> None:
     """Within build_only() a call builds what it needs and leaves its outputs alone."""
-    kernel = _vector(constants={"VEC": 4, "BLOCK": 77})
+    block = 1024 + secrets.randbelow(1 << 20)  # that no earlier run has built
+    kernel = _vector(constants={"VEC": 4, "BLOCK": block})
     before = sum(1 for _ in cache_root().rglob("*"))
     with build_only(), launches() as counts:
         assert _chosen(kernel, 8) == 0
     assert counts == {} and sum(1 for _ in cache_root().rglob("*")) > before
-    assert _chosen(kernel, 8) == 4077
+    assert _chosen(kernel, 8) == 4000 + block
 
 
 def test_definition_errors() -> None:

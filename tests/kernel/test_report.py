@@ -124,7 +124,7 @@ int main() {
     done = subprocess.run(["./layout"], cwd=tmp_path, capture_output=True, text=True, check=True)
     import ctypes
 
-    config, attribute = driver._Config, driver._Attribute
+    config, attribute = driver.Config, driver._Attribute
     expected = [
         *(ctypes.sizeof(config), config.stream.offset, config.attributes.offset, config.n_attributes.offset),
         *(ctypes.sizeof(attribute), attribute.value.offset, driver._COOPERATIVE, driver._CLUSTER),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.redteam.support import CHEATS, HERE, HONEST, Bench, read
+from tests.redteam.support import CHEATS, HERE, HONEST, ON_GPU, Bench, read
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,15 @@ def test_every_row_without_a_gpu_has_a_fixture() -> None:
     """Each row of the list of tricks that can be played on the emulator is named by at least one fixture."""
     told = " ".join(read(path).about for path in CHEATS)
     on_a_gpu = {1, 22, 25, 26}  # tests/gpu/test_redteam_gpu.py
-    assert [row for row in range(1, 34) if row not in on_a_gpu and f"Row {row}" not in told] == []
+    assert [row for row in range(1, 34) if row not in on_a_gpu and f"Row {row}:" not in told] == []
+
+
+def test_every_row_has_a_fixture_somewhere() -> None:
+    """All 33 rows, those that need a GPU included; at least ten cheats and ten honest candidates beyond them."""
+    abouts = [read(path).about for path in (*CHEATS, *ON_GPU)]
+    assert [row for row in range(1, 34) if not any(f"Row {row}:" in about for about in abouts)] == []
+    assert sum(about.startswith("Own:") for about in abouts) >= 10
+    assert len(HONEST) + sum(about.startswith("Honest:") for about in abouts) >= 20
 
 
 def test_a_hard_coded_shape_is_reported(bench: Bench) -> None:

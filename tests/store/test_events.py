@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kforge.errors import KforgeError, UsageError
-from kforge.store.events import PAYLOADS, SCHEMA, RunLog, replay
+from kforge.errors import KforgeError, StoreError, UsageError
+from kforge.store.events import PAYLOADS, SCHEMA, RunLog, replay, salvage
 
 
 @pytest.fixture
@@ -130,3 +132,45 @@ def test_schema_lists_the_kinds_of_a_run() -> None:
         "run_started", "task_loaded", "task_inspected", "captured", "baseline_timed", "floor", "proposed", "building",
         "case", "gate", "evaluated", "tuned", "best", "written", "message", "error", "run_finished",
     }  # fmt: skip
+
+
+def test_salvage_tells_what_can_be_read_and_what_cannot(log: RunLog) -> None:
+    """Events around damage are kept in order, every damaged line is named, and nothing raises."""
+    for text in "abc":
+        log.append("message", text=text)
+    lines = log.path.read_bytes().split(b"\n")
+    lines[1] = b'{"schema":1,"seq":1,"time":"noon","kind":"message","data":{}}'
+    log.path.write_bytes(b"\n".join(lines) + b'{"schema"')
+    events, damage = salvage(log.path)
+    assert [event.data["text"] for event in events] == ["a", "c"]
+    assert ["damaged event" in damage[0], "cut off" in damage[1], len(damage)] == [True, True, 2]
+    events, damage = salvage(log.folder / "absent")
+    assert events == [] and "No such file" in damage[0]
+
+
+def test_a_full_disk_leaves_whole_lines(log: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that stops half-way is taken back: what follows, once there is room, begins on a line of its own."""
+    log.append("message", text="first")
+    write = os.write
+
+    def half(fd: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", full)
+        return write(fd, data[:10])
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(StoreError, match=r"events\.jsonl cannot be written: No space left on device"):
+        log.append("message", text="lost")
+    monkeypatch.undo()
+    log.append("message", text="second")
+    assert [event.data["text"] for event in replay(log.path)] == ["first", "second"]
+
+
+def test_a_folder_that_takes_no_run(tmp_path: Path) -> None:
+    """A run that cannot be made is one line that says how to choose another place."""
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(StoreError, match="Not a directory") as caught:
+        RunLog.create(tmp_path / "runs", "a.py")
+    assert "KFORGE_STATE" in caught.value.hint

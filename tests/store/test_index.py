@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kforge.errors import KforgeError, UsageError
+from kforge.errors import KforgeError, StoreError, UsageError
 from kforge.kernel.candidate import Candidate
 from kforge.store.index import Index, migrations
 
@@ -58,7 +58,7 @@ def test_unknown_run_is_refused(tmp_path: Path) -> None:
     with Index(tmp_path / "i.sqlite") as index:
         with pytest.raises(UsageError, match="no run 'zz'"):
             index.finish_run("zz", status="verified", verdict="untimed")
-        with pytest.raises(sqlite3.IntegrityError):
+        with pytest.raises(StoreError, match="FOREIGN KEY"):
             index.add_evaluation("zz", _report("ab"))
         assert index.runs() == []
 
@@ -139,3 +139,22 @@ def test_ledger_compares_expected_with_achieved(tmp_path: Path) -> None:
         (row,) = index.ledger()
         assert (row.source, row.times_followed, row.times_timed) == ("coalescing", 3, 2)
         assert (row.expected, row.achieved) == (2.0, 1.1)
+
+
+def test_damage_found_while_reading_is_one_line(tmp_path: Path) -> None:
+    """An index that breaks after it was opened is a StoreError that names the file."""
+    path = tmp_path / "i.sqlite"
+    with Index(path) as index:
+        index.start_run("a", "x.py", tmp_path)
+        with sqlite3.connect(path) as db:
+            db.execute("DROP TABLE evaluations")
+        with pytest.raises(StoreError, match=r"i\.sqlite cannot be read: no such table"):
+            index.runs()
+
+
+def test_a_place_that_takes_no_index(tmp_path: Path) -> None:
+    """A file in the place of the folder is one line with what to do."""
+    (tmp_path / "state").write_text("")
+    with pytest.raises(StoreError, match=r"i\.sqlite cannot be written") as caught:
+        Index(tmp_path / "state" / "i.sqlite")
+    assert "KFORGE_STATE" in caught.value.hint

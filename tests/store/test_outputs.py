@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from kforge.errors import UsageError
+from kforge.errors import StoreError, UsageError
 from kforge.store.outputs import MANIFEST, check_outputs, write_outputs
 
 
@@ -80,7 +81,7 @@ def test_crash_between_two_files_can_be_repeated(tmp_path: Path, monkeypatch: py
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", crash)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StoreError, match="disk full"):
         write_outputs(tmp_path, {"a.cu": "2", "b.py": "2"})
     monkeypatch.undo()
     assert _names(tmp_path) == {"a.cu", "b.py", MANIFEST}
@@ -103,3 +104,67 @@ def test_permissions_follow_the_umask(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_the_trial_finds_what_the_end_would(tmp_path: Path) -> None:
+    """A folder in which nothing can be made is a usage error before any work, in one line with the reason."""
+    (tmp_path / "file").write_text("")
+    for folder in (Path("/proc/kforge"), tmp_path / "file" / "below", tmp_path / "file"):
+        with pytest.raises(UsageError, match=r"cannot be written: |is not a folder") as caught:
+            check_outputs(folder, ["m.py"])
+        assert "--out" in caught.value.hint and caught.value.exit_code == 2
+
+
+def test_the_trial_of_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that takes no bytes is found by the trial, which leaves nothing behind."""
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(UsageError, match="No space left on device"):
+        check_outputs(tmp_path / "a" / "b", ["m.py"])
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_trial_leaves_no_trace(tmp_path: Path) -> None:
+    """Folders that the trial makes are gone afterwards; those that were there stay, with what is in them."""
+    (tmp_path / "old").mkdir()
+    check_outputs(tmp_path / "new" / "op", ["m.py"])
+    check_outputs(tmp_path / "old", ["m.py"])
+    assert _names(tmp_path) == {"old"} and _names(tmp_path / "old") == set()
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    """A folder that may not be written is found by the trial."""
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(UsageError, match="Permission denied"):
+            check_outputs(tmp_path, ["m.py"])
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_write_that_fails_says_where_the_candidate_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint of the caller comes with the error, and no temporary file is left."""
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="cannot be written: No space left on device") as caught:
+        write_outputs(tmp_path, {"m.py": "x"}, hint="kept in the run")
+    assert (caught.value.hint, caught.value.exit_code) == ("kept in the run", 1)
+    assert _names(tmp_path) == set()
+
+
+def test_temporary_files_of_the_dead_are_removed(tmp_path: Path) -> None:
+    """A temporary file of hours ago is removed by the next write; a fresh one may be another process's."""
+    old, fresh = tmp_path / ".kforge-new-old", tmp_path / ".kforge-new-fresh"
+    old.write_text("")
+    fresh.write_text("")
+    os.utime(old, (0, 0))
+    write_outputs(tmp_path, {"m.py": "x"})
+    assert not old.exists() and fresh.exists()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import signal
+import sys
 
-from kforge.errors import KforgeError, MissingError, TaskError, TooLargeError
+import pytest
+import torch
+
+from kforge.errors import KforgeError, MissingError, Stop, TaskError, TooLargeError
 from kforge.task import inspect_task, load_task
 
 GOOD = "def reference(x):\n    return x + 1\n"
@@ -110,6 +114,61 @@ def test_variant_raises(load):
     assert message(lambda: task.make_call(1)) == (
         "op.py:8: get_input_variants()[0]() raised ZeroDivisionError: division by zero"
     )
+
+
+@pytest.mark.parametrize(
+    ("makers", "expected"),
+    [
+        ("lambda: [torch.ones(3)], lambda: 1 / 0", "op.py:8: get_input_variants()[1]() raised ZeroDivisionError: "),
+        ("lambda: None", "op.py: get_input_variants()[0]() returned a NoneType"),
+        ("lambda: [torch.ones(2, 3)]", "op.py:4: the reference rejects the inputs of variant 1: RuntimeError: "),
+        ("lambda: []", "op.py: the reference rejects the inputs of variant 1: TypeError: "),
+    ],
+)
+def test_a_variant_that_fails_is_found_at_inspection(load, makers, expected):
+    """Makers and the reference are tried on every variant, and the one that fails is named."""
+    task = load(
+        "def reference(x):\n    return torch.ones(4, 1) @ x[None]\n"
+        f"def get_inputs():\n    return [torch.ones(2)]\ndef get_input_variants():\n    return [{makers}]\n"
+    )
+    assert message(lambda: inspect_task(task)).startswith(expected)
+
+
+def test_variants_that_need_real_values_are_tried_with_them(load):
+    """A reference that reads values, and a maker made of numpy, are no failures; globals keep no trace of the trial."""
+    task = load(
+        "import numpy\nSEEN = []\nLAST = None\ndef reference(x):\n    global LAST\n    LAST = x\n"
+        "    return x * float(x.sum())\ndef get_inputs():\n    return [torch.ones(2)]\n"
+        "def get_input_variants():\n"
+        "    return [lambda: [torch.from_numpy(numpy.ones(3))], lambda: [torch.ones(5)]]\n"
+    )
+    assert inspect_task(task).variants == (0, 1, 2)
+    assert type(task.namespace["LAST"]) is torch.Tensor
+
+
+def test_interrupts_of_a_person_pass(load, monkeypatch):
+    """ctrl-c under Python's own handler, and a stop that a signal asked for, are not taken for the task's errors."""
+    task = load(GOOD + "def get_inputs():\n    raise KeyboardInterrupt\n")
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt):
+        task.make_call()
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)
+    assert message(task.make_call) == "op.py:6: get_inputs() raised KeyboardInterrupt"
+    task.namespace["KeyboardInterrupt"] = Stop
+    with pytest.raises(Stop):
+        task.make_call()
+
+
+@pytest.mark.parametrize("line", ["sys.path.clear()", "sys.path = None", "sys.path = []"])
+def test_sys_path_is_put_back(op, monkeypatch, line):
+    """What was on sys.path is there after op.py, what op.py added stays, op.py's own folder does not."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = list(sys.path)
+    path = op("import sys\n" + GOOD + INPUTS + line + "\n")
+    load_task(path)
+    assert sys.path == before
+    load_task(op("import sys\n" + GOOD + INPUTS + "sys.path.append('/somewhere')\n"))
+    assert sys.path == [*before, "/somewhere"]
 
 
 @pytest.mark.parametrize(

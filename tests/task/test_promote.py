@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kforge.task import Capture, Promoted, capture, promote
+from kforge.task import Call, Capture, Promoted, capture, promote
 
 
 def run(load, text: str, seed: int | None = None):
@@ -178,3 +178,39 @@ def test_both_ways_agree(load):
     graph = promote(capture(task))(module, call)
     eager = Promoted(Capture(None), "double")(module, call)
     assert all(torch.allclose(a, b, rtol=1e-13) for a, b in zip(graph, eager, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("F.group_norm(x, 2)", (4, 8, 6, 6)),
+        ("F.group_norm(x, 2, x.new_ones(8), x.new_zeros(8))", (4, 8, 6)),
+        ("F.layer_norm(x, x.shape[1:])", (4, 8, 6)),
+        ("F.batch_norm(x, None, None, training=True)", (4, 8, 6, 6)),
+        ("F.conv2d(x, x.new_ones(3, 8, 2, 2))", (4, 8, 6, 6)),
+        ("F.max_pool2d(x, 2)", (4, 8, 6, 6)),
+        ("F.pixel_shuffle(x, 2).flatten(1)", (4, 8, 6, 6)),
+        ("x.view(4, -1).softmax(-1)", (4, 8, 6)),
+        ("x.unfold(-1, 2, 2).sum(-1)", (4, 8, 6)),
+    ],
+)
+def test_inputs_with_other_strides_than_the_captured(load, text, shape):
+    """Operators that the graph holds for contiguous inputs give the same values for transposed and strided ones."""
+    task = load(
+        f"import torch.nn.functional as F\ndef reference(x):\n    return {text}\n"
+        f"def get_inputs():\n    return [torch.randn{shape}]\n"
+    )
+    wide, module = promote(capture(task)), task.make_reference()
+    assert wide.method == "graph"
+    x = task.make_call().args[0]
+    exact = wide(module, Call((x,)))
+    strided = torch.empty(*shape[:-1], 2 * shape[-1])[..., ::2].copy_(x)
+    for other in (
+        x.transpose(-1, -2).contiguous().transpose(-1, -2),
+        x.transpose(0, 1).contiguous().transpose(0, 1),
+        strided,
+    ):
+        before = other.clone()
+        assert not other.is_contiguous()
+        torch.testing.assert_close(wide(module, Call((other,))), exact, rtol=1e-12, atol=1e-12)
+        assert torch.equal(other, before)

@@ -1,6 +1,6 @@
 """A storm of candidates of which a third misbehave: what each does, what must come of it, and what may be left behind.
 
-Used by test_faults.py and, for longer runs, by benchmarks/fault_storm.py.
+Used by test_faults.py and, for longer runs and on a GPU, by benchmarks/fault_storm.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import random
 import shutil
 import tempfile
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -20,7 +22,7 @@ import torch
 from kforge.errors import ChildFailed
 from kforge.kernel.candidate import Candidate
 from kforge.task.call import Call
-from kforge.worker import Limits, Zygote
+from kforge.worker import Child, Limits, Zygote, guard
 from kforge.worker.limits import descendants
 from tests.worker.sources import body, candidate
 
@@ -78,6 +80,18 @@ FAULTS = {
     ),
 }
 
+ON_GPU = {
+    "illegal access": Fault(
+        "crashed",
+        ("far = torch.full((4,), 1 << 30, device=x.device)", "torch.empty(4, device=x.device).index_select(0, far)"),
+    ),
+    "kernel without end": Fault("timed_out", ("torch.cuda._sleep(1 << 62)",), Limits(call_s=1.5)),
+    "too much device memory": Fault("raised", ("torch.empty(1 << 44, device=x.device)",)),
+    "device memory kept": Fault("right", ("self.kept = [torch.ones(1 << 26, device=x.device) for _ in range(8)]",)),
+}
+GPU_MEMORY = 2 << 30  # bytes of the host that a child with a CUDA context may hold
+AHEAD = 3  # children forked before their turn on a GPU, where a context takes 0.2 to 0.4 s
+
 
 @dataclass
 class Tally:
@@ -122,29 +136,80 @@ class Traces:
         )
 
 
-def storm(zygote: Zygote, count: int, seed: int, folder: Path) -> Tally:
-    """`count` evaluations in random order, a third of them faults; each in a folder of its own below `folder`."""
+def faults(device: str) -> dict[str, Fault]:
+    """What can go wrong on this device."""
+    return FAULTS if device == "cpu" else FAULTS | ON_GPU
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One evaluation of a storm, its process forked. fault: a name, or empty for a right candidate."""
+
+    number: int
+    fault: str
+    factor: int
+    child: Child
+    box: Path
+
+
+def storm(
+    zygote: Zygote,
+    count: int,
+    seed: int,
+    folder: Path,
+    device: str = "cpu",
+    tell: Callable[[Tally], object] = lambda tally: None,
+) -> Tally:
+    """`count` evaluations in random order, a third of them faults; each in a folder of its own below `folder`.
+
+    tell: called after each one.
+    """
     rng = random.Random(seed)
-    names = [*FAULTS] * (count // 3 // len(FAULTS) + 1)
+    known = faults(device)
+    names = [*known] * (count // 3 // len(known) + 1)
     order = [*names[: count // 3], *([""] * (count - count // 3))]
     rng.shuffle(order)
     tally = Tally(seed)
     begin = time.monotonic()
-    for number, name in enumerate(order):
-        fault = FAULTS.get(name) or Fault("right", ())
-        outcome = _one(zygote, fault, rng.randrange(2, 100), folder / f"box{number}")
-        tally.outcomes[name or "none", outcome.partition(":")[0]] += 1
-        if outcome != fault.outcome:
-            tally.wrong.append(f"evaluation {number} ({name or 'right'}): {outcome} instead of {fault.outcome}")
-    tally.seconds = time.monotonic() - begin
+    waiting: deque[Turn] = deque()
+    with ExitStack() as stack:
+        for number in range(count):
+            while len(waiting) < (1 if device == "cpu" else AHEAD) and number + len(waiting) < count:
+                at = number + len(waiting)
+                turn = _fork(zygote, at, order[at], rng.randrange(2, 100), folder / f"box{at}", device)
+                stack.callback(turn.child.close)
+                waiting.append(turn)
+            turn = waiting.popleft()
+            fault = known.get(turn.fault) or Fault("right", ())
+            outcome = _judge(turn.child, fault.candidate(turn.factor), turn.factor, turn.box, device)
+            tally.outcomes[turn.fault or "none", outcome.partition(":")[0]] += 1
+            if outcome != fault.outcome:
+                tally.wrong.append(
+                    f"evaluation {number} ({turn.fault or 'right'}): {outcome} instead of {fault.outcome}"
+                )
+            tally.seconds = time.monotonic() - begin
+            tell(tally)
     return tally
 
 
+def _fork(zygote: Zygote, number: int, name: str, factor: int, box: Path, device: str) -> Turn:
+    fault = faults(device).get(name) or Fault("right", ())
+    limits, library = fault.limits, None
+    if device != "cpu":
+        limits, library = replace(limits, memory_bytes=max(GPU_MEMORY, limits.memory_bytes)), guard.library()
+    return Turn(number, name, factor, zygote.fork(box, device, fault.phase, limits, guard=library), box)
+
+
 def _one(zygote: Zygote, fault: Fault, factor: int, box: Path) -> str:
-    """right, wrong: why, or the kind of failure."""
-    what, x = fault.candidate(factor), torch.randn(257)
+    """On the CPU: right, wrong: why, or the kind of failure."""
+    child = zygote.fork(box, "cpu", fault.phase, fault.limits)
+    return _judge(child, fault.candidate(factor), factor, box, "cpu")
+
+
+def _judge(child: Child, what: Candidate, factor: int, box: Path, device: str) -> str:
+    x = torch.randn(257, device=device)
     try:
-        with zygote.fork(box, "cpu", fault.phase, fault.limits) as child:
+        with child:
             child.load(what, Call(), {})
             for _ in range(2):
                 outputs = child.call(Call((x,))).outputs

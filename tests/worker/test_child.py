@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -186,3 +189,23 @@ def test_foreign_inputs_are_refused(fork: Callable[..., Child]) -> None:
     child = fork(candidate(DOUBLE))
     with pytest.raises(UsageError):
         child.call(Call((object(),)))
+
+
+def test_more_tensors_than_descriptors_are_the_candidates_failure(zygote: Zygote, tmp_path: Path) -> None:
+    """Each tensor takes a descriptor of the judge's: where they run out the answer is refused, and none is lost."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    source = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
+    source += "        return [torch.empty(1) for _ in range(3000)]\n"
+    open_before = len(os.listdir("/proc/self/fd"))
+    with zygote.fork(tmp_path / "many") as child:
+        child.load(candidate(source), Call((), {}), {})
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1500, most[1]))
+        try:
+            with pytest.raises(ChildFailed, match="3000 tensors cannot be read: Too many open files") as caught:
+                child.call(Call((torch.ones(1),), {}))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    assert caught.value.kind == "protocol"
+    del caught  # its frames hold what they had made
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= open_before

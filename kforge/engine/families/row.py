@@ -2,19 +2,20 @@
 
 Schedules, by the length of the row (softmax in fp32 on one H200, share of the copy rate): a warp per row up to 1,024
 columns (0.97 to 0.99), a block per row with the row in registers up to 32,768 (0.97), several blocks per row, chunks
-in registers, beyond that (0.86 at 393,216), one block that streams the row for what is left (0.64). Few long rows
-that are only reduced are shared by several blocks; where neighbouring rows, not columns, are neighbours in memory, a
-thread takes a row.
+in registers and shared memory, beyond that (0.90 at 393,216), one block that streams the row for what is left (0.64).
+Few long rows that are only reduced are shared by several blocks; where neighbouring rows, not columns, are neighbours
+in memory, a thread takes a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import prod
 
 from kforge.engine.access import reads_across
-from kforge.engine.cgen import BYTES, Types
+from kforge.engine.cgen import BYTES, C_TYPES, Types, total
 from kforge.engine.families import Target, register
 from kforge.engine.ir import Expr, Program
 from kforge.engine.kernelcode import KernelCode, parameters, render, row_sizes, template_types
@@ -30,6 +31,8 @@ from kforge.engine.threadcode import ThreadCode
 
 WARP_COLUMNS = 1024
 PER_THREAD = 32  # elements that a thread holds in registers at most
+HELD = 48  # the same where three blocks of 256 threads share a multiprocessor
+STAGED_BYTES = 192  # of shared memory that such a thread fills besides
 
 WARP = Style(threads="32", thread="lane", tiled=False, combine="warp", scratch=False)
 BLOCK = Style(threads="BLOCK", thread="threadIdx.x", tiled=False, combine="block", scratch=True)
@@ -73,6 +76,15 @@ def row(program: Program, types: Types, name: str, target: Target) -> Iterator[K
     """Applies to programs with at least one reduction."""
     if not program.reductions:
         return
+    width = total(program.cols).constant
+    for kernel in _schedules(program, types, name, target):
+        if width is None:
+            yield kernel
+        elif not kernel.limit or width <= int(kernel.limit.removeprefix("cols <= ")):
+            yield replace(kernel, limit="", tuned=())  # chosen for this width, which is the only one
+
+
+def _schedules(program: Program, types: Types, name: str, target: Target) -> Iterator[KernelCode]:
     cols, rows = max(1, _hint(program.cols)), max(1, _hint(program.rows))
     covers_all = _stream(program, types, name)
     if reads_across(program):
@@ -132,6 +144,7 @@ def _kernel(
         scratch=scratch,
         body=body,
         bytes=SLOT_BYTES * getattr(code, "rounds", 0),
+        slot=reduce(_larger, code.element_sizes()) if isinstance(code, SplitCode) else "",
     )
     inner = program.cols[-1]
     edge = next((s for s, p in sizes.params.items() if p == inner.size), None) or str(inner.size.constant)
@@ -205,31 +218,54 @@ def _stream(program: Program, types: Types, name: str) -> KernelCode:
 
 
 def _split(program: Program, types: Types, name: str, target: Target) -> KernelCode:
-    """Chunks in registers: 0.86 of the copy rate over 393,216 columns, where streaming reaches 0.64."""
+    """Chunks in registers and shared memory, so long that the blocks' waiting for each other is a small part.
+
+    A row may have as many blocks as there are multiprocessors: one block on each is what any launch gets.
+    """
     passes = plan(program, keep=True, pairs=find_pairs(program))
     code = SplitCode(program, types, row_sizes(program), passes, CHUNK)
     vec = 4 if _widest(program) >= 4 else 8
-    held = 48 // live_values(passes)
-    constants: dict[str, int | str] = {"BLOCK": 256, "VEC": vec, "ITEMS": max(1, held // vec), "RESIDENT": 3}
-    idea = "several blocks per row, each with a chunk of the row in registers"
-    kernel = _kernel(code, f"{name}_split", "row_split.cu.j2", "split", idea, constants, workspace=True)
-    blocks = "ceil_div(cols, BLOCK * VEC * ITEMS)"
-    bytes_per_block = SLOT_BYTES * code.rounds
+    held = HELD // live_values(passes)
     first = max(1, held // vec)
+    constants: dict[str, int | str] = {"BLOCK": 256, "VEC": vec, "ITEMS": first, "STAGED": 0, "RESIDENT": 3}
+    idea = "several blocks per row, each with a chunk of the row in registers and shared memory"
+    kernel = _kernel(code, f"{name}_split", "row_split.cu.j2", "split", idea, constants, workspace=True)
+    slots = max(1, len(code.slots))
+    staged = STAGED_BYTES // (slots * vec * _slot_bytes(code))
+    blocks = "ceil_div(cols, BLOCK * VEC * (ITEMS + STAGED))"
+    bytes_per_block = SLOT_BYTES * code.rounds
+    sizes = code.element_sizes()
+    size = f"max({', '.join(sizes)})" if len(sizes) > 1 else sizes[0]
     items = (first, *(i for i in (first // 2, first // 4) if i), *(first * k for k in (2, 4, 8) if first * k <= held))
-    fits = min(max(v * i for i in items if v * i <= held) for v in (1, 2, 4, 8) if v <= held)
+    fits = min(max(v * (i + staged // 2) for i in items if v * i <= held) for v in (1, 2, 4, 8) if v <= held)
     return replace(
         kernel,
         grid=f"rows * {blocks}",
-        tune={"BLOCK": (256, 128, 512), "VEC": (8, 4, 2, 1), "ITEMS": items, "RESIDENT": (3, 4, 2)},
-        require={
-            **kernel.require,
-            "ITEMS": f"VEC * ITEMS <= {held} and {blocks} <= {target.multiprocessors} * RESIDENT",
+        constants={**constants, "STAGED": staged},
+        tune={
+            "BLOCK": (256, 512),
+            "VEC": (8, 4, 2, 1),
+            "ITEMS": items,
+            "STAGED": tuple(dict.fromkeys((staged, staged // 2, staged * 4 // 3))),
+            "RESIDENT": (3, 4, 2),
         },
-        workspace=f"rows * {blocks} * {bytes_per_block} + (rows + 1) * 4",
+        require={**kernel.require, "ITEMS": f"VEC * ITEMS <= {held} and {blocks} <= {target.multiprocessors}"},
+        shared=f"BLOCK * STAGED * {slots} * VEC * {size}",
+        workspace=f"rows * {blocks} * {bytes_per_block} + 4",
         zeroed=True,
-        limit=f"cols <= {target.multiprocessors * 3 * 256 * fits}",
+        limit=f"cols <= {target.multiprocessors * 256 * fits}",
     )
+
+
+def _larger(a: str, b: str) -> str:
+    return f"({a} > {b} ? {a} : {b})"
+
+
+def _slot_bytes(code: SplitCode) -> int:
+    """Bytes of an element in a slot, for the types at hand."""
+    names = {ctype: size for dtype, ctype in C_TYPES.items() for size in [BYTES[dtype]]}
+    names |= {alias: BYTES[dtype] for dtype, alias in code.types.aliases.items()}
+    return max((names[ctype] for ctype in code.held), default=4)
 
 
 def _share(program: Program, types: Types, name: str, target: Target) -> KernelCode | None:

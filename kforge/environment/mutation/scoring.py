@@ -6,11 +6,13 @@ both share the judge's entropy, hence the inputs. Anything else is judged by the
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,13 +49,16 @@ def score(
     zygote: Zygote | None = None,
     device: str = "cpu",
     seconds: float | None = None,
+    only: Callable[[Mutant], bool] = lambda mutant: True,
+    same_judge: bool = True,
     on_trial: Callable[[Trial], None] = lambda trial: None,
 ) -> MutationReport:
     """The share of planted mistakes that a plan catches. UsageError when the candidate itself is not verified.
 
     prefilter: a cheaper plan that goes first, None for none. cap: mutants per operator. log: JSON lines, one a trial;
     trials that it already holds for this plan are not repeated. equivalents: default those that ship with the package.
-    seconds: no further mutant is begun after so long; what is missing is not in the report.
+    seconds: no further mutant is begun after so long; what is missing is not in the report. only: which mutants to try.
+    same_judge: take from the log only trials of the present sources of the judge.
     """
     from kforge.worker import Zygote
 
@@ -61,7 +66,16 @@ def score(
     try:
         judge = _Judge(reference or prepare(task, device), zygote or own, plan, prefilter)
         return _score(
-            judge, candidate, cap, operators, log, read() if equivalents is None else equivalents, seconds, on_trial
+            judge,
+            candidate,
+            cap,
+            operators,
+            log,
+            read() if equivalents is None else equivalents,
+            seconds,
+            only,
+            same_judge,
+            on_trial,
         )
     finally:
         if own is not None:
@@ -76,15 +90,17 @@ def _score(
     log: Path | None,
     equivalents: tuple[Argument, ...],
     seconds: float | None,
+    only: Callable[[Mutant], bool],
+    same_judge: bool,
     on_trial: Callable[[Trial], None],
 ) -> MutationReport:
     begin = time.monotonic()
     task = judge.prepared.task.name
     launched = judge.launched(candidate)
-    done = _read_log(log, judge.plan)
+    done = _read_log(log, judge.plan, same_judge)
     trials = []
     # Shuffled, so that a run that ends early has tried some of every operator.
-    for mutant in sorted(mutants(candidate, operators, cap, launched), key=lambda m: m.key):
+    for mutant in sorted(filter(only, mutants(candidate, operators, cap, launched)), key=lambda m: m.key):
         trial = done.get(mutant.key)
         if trial is None:
             if seconds is not None and time.monotonic() - begin > seconds:
@@ -113,7 +129,7 @@ class _Judge:
     def __init__(self, prepared: Prepared, zygote: Any, plan: str, prefilter: str | None) -> None:
         self.prepared, self.zygote, self.plan = prepared, zygote, plan
         self.prefilter = prefilter if prefilter != plan else None
-        self.labels = {case.label for case in make_plan(plan, prepared.task.n_variants).cases}
+        self.labels = {case.label for case in make_plan(plan, prepared.task.n_variants).cases if not case.extra}
 
     def evaluate(self, candidate: Candidate, plan: str) -> tuple[Report, Mapping[str, int]]:
         """Report and launches by kernel; the working folder is removed, since there are hundreds of them."""
@@ -121,7 +137,7 @@ class _Judge:
         try:
             return evaluation.run(timing=False), evaluation.result.launches
         finally:
-            shutil.rmtree(evaluation.folder, ignore_errors=True)
+            shutil.rmtree(evaluation.processes.folder, ignore_errors=True)
 
     def launched(self, candidate: Candidate) -> frozenset[str]:
         """Names of the kernels that the plan's cases launch."""
@@ -234,7 +250,7 @@ def _unlaunched(candidate: Candidate, operators: Collection[str] | None, launche
     return {name: sum(m.key not in tried for m in mutants(candidate, operators, launched=[name])) for name in names}
 
 
-def _read_log(log: Path | None, plan: str) -> dict[str, Trial]:
+def _read_log(log: Path | None, plan: str, same_judge: bool) -> dict[str, Trial]:
     """Trials of this plan by mutant. A last line that was cut off by an interruption is skipped."""
     if log is None or not log.is_file():
         return {}
@@ -242,7 +258,8 @@ def _read_log(log: Path | None, plan: str) -> dict[str, Trial]:
     for line in log.read_text().splitlines():
         if line.endswith("}"):
             entry = json.loads(line)
-            if entry.pop("plan") == plan:
+            mine = entry.pop("judge", "") == judge_digest() or not same_judge
+            if entry.pop("plan") == plan and mine:
                 found[entry["key"]] = Trial(**{**entry, "outcome": Outcome(entry["outcome"])})
     return found
 
@@ -251,4 +268,14 @@ def _append(log: Path | None, plan: str, trial: Trial) -> None:
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a") as out:
-            out.write(json.dumps({"plan": plan, **asdict(trial)}) + "\n")
+            out.write(json.dumps({"plan": plan, "judge": judge_digest(), **asdict(trial)}) + "\n")
+
+
+@cache
+def judge_digest() -> str:
+    """Of the sources that decide on a mutant: trials of another state of them are not taken from a log."""
+    package = Path(__file__).resolve().parents[2]
+    files = sorted(
+        path for room in ("environment", "worker", "kernel", "task") for path in (package / room).rglob("*.py")
+    )
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]

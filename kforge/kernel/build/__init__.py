@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from kforge.errors import BuildError, MissingError
+from kforge.errors import BuildError, MissingError, UsageError
 from kforge.kernel.build import nvcc, nvrtc
 from kforge.kernel.build.cache import cache_root, cached, content_key, is_cached, read_only_cache
 from kforge.kernel.build.request import Build, BuildRequest, Resources, parse_resources
@@ -27,14 +27,18 @@ __all__ = [
     "build",
     "cache_root",
     "cached",
+    "check_arch",
     "compilers",
     "content_key",
     "read_only_cache",
     "target_arch",
 ]
 
-# In order of preference. Each has is_available() -> (bool, reason), version(), options(request), compile(request).
+# In order of preference. Each has is_available() -> (bool, reason), version(), architectures(),
+# options(request), compile(request).
 COMPILERS: dict[str, ModuleType] = {nvrtc.NAME: nvrtc, nvcc.NAME: nvcc}
+_ARCH = re.compile(r"sm_(\d{2,3})([af]?)")
+_SUFFIX_FROM = {"": 0, "a": 90, "f": 100}
 _HEADER_MISSING = re.compile(r"(could|cannot) (not )?open source file")
 _in_process: dict[str, Build] = {}
 _lock = threading.Lock()
@@ -43,6 +47,24 @@ _lock = threading.Lock()
 def compilers() -> dict[str, tuple[bool, str]]:
     """Every compiler with whether it is available, and why."""
     return {name: module.is_available() for name, module in COMPILERS.items()}
+
+
+def check_arch(arch: str) -> str:
+    """`arch` itself, if the compiler that is preferred here builds for it; UsageError names those it may be.
+
+    Nothing can be said without a compiler: then the spelling alone is checked.
+    """
+    match = _ARCH.fullmatch(arch)
+    number, suffix = (int(match[1]), match[2]) if match else (0, "")
+    name = next((name for name, module in COMPILERS.items() if module.is_available()[0]), None)
+    able = COMPILERS[name].architectures() if name else (number,)
+    if match and number in able and number >= _SUFFIX_FROM[suffix]:
+        return arch
+    listing = f"{name} builds for sm_{', sm_'.join(map(str, able))}" if name else "write for example sm_80 or sm_90a"
+    raise UsageError(
+        f"'{arch}' is not an architecture that can be built for here",
+        f"{listing}; with a suffix from sm_90a and sm_100f on",
+    )
 
 
 def build(request: BuildRequest) -> Build:

@@ -13,6 +13,9 @@ from kforge.kernel.build.request import BuildRequest, Image, compiler_error, par
 from kforge.kernel.build.toolchain import HEADERS, find_nvcc, header_version
 
 NAME = "nvcc"
+# What nvcc says when it is the host compiler that is missing, does not run or is too new.
+_HOST_COMPILER = re.compile(r"^nvcc fatal\s*:.*host compiler.*$|unsupported (GNU|clang) version", re.M)
+_HOST_HINT = "install g++ (Debian: apt install g++), or name another in NVCC_CCBIN"
 
 
 def is_available() -> tuple[bool, str]:
@@ -33,6 +36,14 @@ def options(request: BuildRequest) -> list[str]:
     return ["-std=c++17", f"-arch={request.arch}", "-lineinfo", "-cubin", "-Xptxas=-v", "-Xptxas=-warn-spills"]
 
 
+@lru_cache(maxsize=1)
+def architectures() -> tuple[int, ...]:
+    """The architectures it builds for, as 90 for sm_90."""
+    command = [str(_require()), "--list-gpu-code"]
+    listed = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
+    return tuple(map(int, re.findall(r"^sm_(\d+)$", listed, re.M)))
+
+
 def compile(request: BuildRequest) -> Image:
     """Compile to a cubin; BuildError carries the compiler's first error line and its whole log."""
     nvcc = _require()
@@ -44,9 +55,11 @@ def compile(request: BuildRequest) -> Image:
         source.write_text(f"{request.text}\n{references}")
         includes = [f"-I{p}" for p in (HEADERS, *request.includes)]
         command = [str(nvcc), *options(request), *includes, "-o", str(cubin), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=folder)
         log = (done.stdout + done.stderr).replace(f"{folder}/", "")
         if done.returncode:
+            if _HOST_COMPILER.search(log):
+                raise MissingError(f"nvcc cannot use its host compiler: {log.strip().splitlines()[0]}", _HOST_HINT)
             raise compiler_error(log, request)
         return Image(cubin.read_bytes(), _symbols(request, log), log, version())
 

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ KIND_FLAGS = {
         *("--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1"),
     ),
 }
+_COMPILER_HINT = "install g++ (Debian: apt install g++), or name another in KFORGE_CXX"
 _ERROR_LINE = re.compile(r"^(.*?:\d+(?::\d+)?): (?:fatal )?error: (.*)$", re.M)
 
 
@@ -73,9 +75,7 @@ def toolchain() -> Toolchain:
     name = os.environ.get("KFORGE_CXX", "g++")
     compiler = shutil.which(name)
     if compiler is None:
-        raise MissingError(
-            f"the emulator needs a C++ compiler and {name} is not here", "install g++ (Debian: apt install g++)"
-        )
+        raise MissingError(f"the emulator needs a C++ compiler and {name} is not here", _COMPILER_HINT)
     includes = cuda_includes()
     if not includes:
         raise MissingError(
@@ -98,15 +98,40 @@ def _key(**parts: object) -> str:
     return content_key(compiler=tools.identity, cuda=[str(p) for p in tools.includes], own=_own_sources(), **parts)
 
 
+def _flags(kind: Kind) -> list[str]:
+    """Of a build. Where the compiler can (g++ 12), a variable without initial value holds a pattern, no lucky zero."""
+    number = re.search(r"g\+\+-(\d+)$", toolchain().identity.split(" ")[0])  # it may not be run to ask for it
+    fill = ["-ftrivial-auto-var-init=pattern"] if kind is Kind.FAST and number and int(number[1]) >= 12 else []
+    return [*COMMON_FLAGS, *KIND_FLAGS[kind], *fill]
+
+
 def _include_flags() -> list[str]:
     return [f"-I{INCLUDE / 'shadow'}", f"-I{INCLUDE}", *(f"-isystem{p}" for p in toolchain().includes)]
 
 
 def _compile(arguments: Sequence[str], folder: Path, tool: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [tool or toolchain().compiler, *arguments]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}, check=False
-    )
+    command, env = [tool or toolchain().compiler, *arguments], {**os.environ, "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", env=env, check=False
+        )
+    except OSError as error:  # no program of this machine
+        raise MissingError(f"{command[0]} does not run: {error.strerror}", _COMPILER_HINT) from error
+
+
+def require_compiler() -> None:
+    """MissingError unless the host compiler turns a program of ours into a library; nothing is cached."""
+    with tempfile.TemporaryDirectory(prefix="kforge-cxx-") as folder:
+        (Path(folder) / "probe.cpp").write_text("#include <cmath>\nint probe() { return 0; }\n")
+        out = _compile(["-std=c++17", "-fPIC", "-shared", "probe.cpp", "-o", "probe.so"], Path(folder))
+        if out.returncode or not (Path(folder) / "probe.so").is_file():
+            raise _broken(out, "does not compile")
+
+
+def _broken(out: subprocess.CompletedProcess[str], what: str) -> MissingError:
+    """What to say where our own text does not compile: the compiler is broken, or none that we know."""
+    words = next(iter(out.stderr.strip().splitlines()), f"exit status {out.returncode}")
+    return MissingError(f"the C++ compiler {toolchain().compiler} {what}: {words}", _COMPILER_HINT)
 
 
 def _shared_library(name: str, folder: Path, what: str) -> Path:
@@ -120,8 +145,9 @@ def _shared_library(name: str, folder: Path, what: str) -> Path:
         (target / f"{name}.cpp").write_text("".join(lines))
         product = ["-O2", "-shared", "-pthread", f"{name}.cpp", "-o", f"lib{name}.so"]
         out = _compile([*flags, *_include_flags(), *product], target)
-        if out.returncode:
-            raise BuildError(f"{what} does not compile", "please report this", out.stderr)
+        if out.returncode or not (target / f"lib{name}.so").is_file():
+            require_compiler()
+            raise _broken(out, f"does not compile {what}")
 
     return cached("emulator", f"{name}-" + _key(flags=flags), what, make) / f"lib{name}.so"
 
@@ -138,16 +164,15 @@ def tracer_library() -> Path:
 
 def prelude_folder(kind: Kind) -> Path:
     """A folder with kforge_emulator_prelude.h and its precompiled form for these flags (0.25 s less in each build)."""
-    flags = [*COMMON_FLAGS, *KIND_FLAGS[kind]]
+    flags = _flags(kind)
 
     def make(folder: Path) -> None:
         (folder / "kforge_emulator_prelude.h").write_text('#include "kforge_emulator/prelude.h"\n')
         header = ["-x", "c++-header", "kforge_emulator_prelude.h", "-o", "kforge_emulator_prelude.h.gch"]
         out = _compile([*flags, *_include_flags(), *header], folder)
-        if out.returncode:
-            raise BuildError(
-                "the emulator's headers do not compile with this g++ and CUDA", "please report this", out.stderr
-            )
+        if out.returncode or not (folder / "kforge_emulator_prelude.h.gch").is_file():
+            require_compiler()
+            raise _broken(out, "does not compile the emulator's headers with this CUDA")
 
     return cached("emulator", f"prelude-{kind.value}-" + _key(flags=flags), "the emulator's prelude", make)
 
@@ -180,7 +205,7 @@ def build_library(
         raise EmulatorError(
             f"{filename} includes <{header[1]}>, which the emulator cannot run", "judge it on a GPU", header[1]
         )
-    flags = [*COMMON_FLAGS, *KIND_FLAGS[kind]]
+    flags = _flags(kind)
     key = _key(text=translation.text, headers=translation.headers, flags=flags)
 
     def make(folder: Path) -> None:
@@ -210,5 +235,7 @@ def build_library(
 
 def _raise_build_error(log: str) -> None:
     first = _ERROR_LINE.search(log)
+    if first is None:  # no line of a source: the compiler itself may be what fails
+        require_compiler()
     message = f"{first[1]}: {first[2]}" if first else (log.strip().splitlines() or ["g++ failed"])[-1]
     raise BuildError(message, "the emulator compiles kernels with g++; the log has every line", log)

@@ -20,7 +20,7 @@ from typing import Any
 from kforge.errors import BuildError, EmulatorError
 from kforge.kernel.emulator import build
 from kforge.kernel.emulator.findings import Finding, Region, SharedVariable, environment, parse
-from kforge.kernel.emulator.job import Buffer, Launch, Pointer, Scalar, argument, encode, exit_text
+from kforge.kernel.emulator.job import Buffer, Launch, Pointer, Scalar, argument, encode, exit_text, kernels_of
 from kforge.kernel.emulator.mode import Kind, Mode
 
 __all__ = ["Buffer", "CheckedReport", "Launch", "Pointer", "Scalar", "run_checked"]
@@ -49,7 +49,8 @@ def run_checked(
     the child's death included, is a finding.
     """
     for launch in launches:
-        build.build_library(launch.source, launch.filename, [launch.kernel], {}, {}, launch.includes, Kind.CHECKED)
+        kernels = kernels_of(launch.source, [(other.source, other.kernel) for other in launches])
+        build.build_library(launch.source, launch.filename, kernels, {}, {}, launch.includes, Kind.CHECKED)
     with tempfile.TemporaryDirectory(prefix="kforge-checked-") as name:
         folder = Path(name)
         for i, buffer in enumerate(buffers):
@@ -60,7 +61,11 @@ def run_checked(
             "launches": [encode(launch) for launch in launches],
         }
         (folder / "job.json").write_text(json.dumps(job))
-        env = {**os.environ, **environment(), "KFORGE_EMULATOR_FINDINGS": str(folder / "findings")}
+        env = {
+            **os.environ,
+            **environment(log=str(folder / "reports")),
+            "KFORGE_EMULATOR_FINDINGS": str(folder / "findings"),
+        }
         command = [sys.executable, "-m", "kforge.kernel.emulator.checked", str(folder)]
         try:
             done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False)
@@ -104,7 +109,7 @@ def _last_words(records: Path, start: dict[str, Any], launches: Sequence[Launch]
 
 
 def _child(folder: Path) -> None:
-    from kforge.kernel.emulator.program import load
+    from kforge.kernel.emulator.program import Program, load
 
     job = json.loads((folder / "job.json").read_text())
     libc = ctypes.CDLL(None)
@@ -114,16 +119,13 @@ def _child(folder: Path) -> None:
     def say(**row: object) -> None:
         results.write(json.dumps(row) + "\n")
 
-    programs = [
-        load(
-            row["source"],
-            row["filename"],
-            [row["kernel"]],
-            includes=[Path(p) for p in row["includes"]],
-            mode=Mode(Kind.CHECKED),
-        )
-        for row in job["launches"]
-    ]
+    programs: dict[str, Program] = {}
+    for row in job["launches"]:
+        source = row["source"]
+        if source not in programs:
+            includes = [Path(p) for p in row["includes"]]
+            kernels = kernels_of(source, [(r["source"], r["kernel"]) for r in job["launches"]])
+            programs[source] = load(source, row["filename"], kernels, includes=includes, mode=Mode(Kind.CHECKED))
     first: dict[tuple[int, str], bytes] = {}
     for order in job["orders"]:
         regions = {b["name"]: Region(b["name"], libc.malloc(max(1, b["nbytes"])), b["nbytes"]) for b in job["buffers"]}
@@ -131,8 +133,8 @@ def _child(folder: Path) -> None:
             data = (folder / f"{i}.bin").read_bytes()
             ctypes.memmove(region.address, data, len(data))
             ctypes.memset(region.address + len(data), 0xFF, region.nbytes - len(data))
-        for number, (row, program) in enumerate(zip(job["launches"], programs, strict=True)):
-            kernel = row["kernel"]
+        for number, row in enumerate(job["launches"]):
+            program, kernel = programs[row["source"]], row["kernel"]
             records = folder / "findings"
             say(
                 start=[number, order],

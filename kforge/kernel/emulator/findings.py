@@ -104,11 +104,14 @@ def _asan_library() -> str:
     return os.path.realpath(out)
 
 
-def environment(order: int = 0) -> dict[str, str]:
-    """Variables for an exec'd process in which Kernels on CPU tensors run in mode checked."""
+def environment(order: int = 0, log: str = "stderr") -> dict[str, str]:
+    """Variables for an exec'd process in which Kernels on CPU tensors run in mode checked.
+
+    log: where AddressSanitizer writes its own reports: stderr, or the beginning of a file name.
+    """
     options = (
         "detect_leaks=0:halt_on_error=0:detect_stack_use_after_return=0:allocator_may_return_null=1:"
-        "use_sigaltstack=0:log_path=/dev/null:symbolize=1:max_redzone=2048:alloc_dealloc_mismatch=0"
+        f"use_sigaltstack=0:log_path={log}:symbolize=1:max_redzone=2048:alloc_dealloc_mismatch=0"
     )
     return {"LD_PRELOAD": _asan_library(), "ASAN_OPTIONS": options, "KFORGE_EMULATOR": f"checked:{order}"}
 

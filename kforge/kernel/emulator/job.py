@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,11 @@ class Launch:
     cluster: tuple[int, int, int] = (1, 1, 1)
     cooperative: bool = False
     includes: tuple[Path, ...] = ()
+
+
+def kernels_of(source: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """The kernels of one source, which are built together. pairs: (source, kernel) of every launch."""
+    return list(dict.fromkeys(kernel for text, kernel in pairs if text == source))
 
 
 def exit_text(code: int) -> str:

@@ -9,6 +9,8 @@ KFORGE_EMULATOR_STRICT   1: a barrier that exited threads never reach is an erro
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
@@ -48,10 +50,35 @@ class Mode:
             raise UsageError(f"unknown emulator mode '{text}'", "KFORGE_EMULATOR is fast, checked, traced, or order:N")
         return cls(kinds[name], int(number or 0))
 
+    @property
+    def text(self) -> str:
+        """As KFORGE_EMULATOR names it."""
+        name = "order" if self.kind is Kind.FAST else self.kind.value
+        return f"{name}:{self.order}"
+
 
 def current_mode() -> Mode:
     """The mode that KFORGE_EMULATOR names."""
     return Mode.parse(os.environ.get("KFORGE_EMULATOR", "fast"))
+
+
+_order: int | None = None
+
+
+@contextmanager
+def thread_order(order: int) -> Iterator[None]:
+    """Within, launches that ask for no order of their own take this one (see Order)."""
+    global _order
+    before, _order = _order, order
+    try:
+        yield
+    finally:
+        _order = before
+
+
+def current_order(mode: Mode) -> int:
+    """The thread order of a launch that asks for none."""
+    return mode.order if _order is None else _order
 
 
 def time_limit() -> float:

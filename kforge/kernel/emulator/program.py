@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from kforge.errors import EmulatorError, LaunchError
+from kforge.kernel.emulator import recording
 from kforge.kernel.emulator.build import Library, build_library
 from kforge.kernel.emulator.findings import Collector, Finding, Region, SharedVariable
-from kforge.kernel.emulator.mode import Kind, Mode, current_mode, strict_exits, time_limit, worker_threads
+from kforge.kernel.emulator.job import Launch
+from kforge.kernel.emulator.mode import (
+    Kind,
+    Mode,
+    current_mode,
+    current_order,
+    strict_exits,
+    time_limit,
+    worker_threads,
+)
 from kforge.kernel.emulator.races import LineProfile, Recorder
+from kforge.kernel.emulator.source import insert_constants
 
 Dim3 = tuple[int, int, int]
 MAX_SHARED = 227 << 10  # bytes a block may have on sm_90
@@ -88,8 +100,8 @@ class Program:
     of the last launch.
     """
 
-    def __init__(self, library: Library, mode: Mode) -> None:
-        self.library = library
+    def __init__(self, library: Library, mode: Mode, origin: recording.Origin) -> None:
+        self.library, self.origin = library, origin
         self.mode = mode
         self.findings: tuple[Finding, ...] = ()
         runtime = _runtime(library.runtime)
@@ -155,7 +167,7 @@ class Program:
             dynamic_bytes=shared,
             variables=ctypes.cast(self._variables, ctypes.c_void_p),
             variable_count=len(self.shared_variables),
-            order=self.mode.order if order is None else order,
+            order=current_order(self.mode) if order is None else order,
             workers=worker_threads() if spread and not self._recorder else 1,
             cooperative=cooperative,
             strict=strict_exits(),
@@ -168,7 +180,14 @@ class Program:
             request.traced_descriptor = self._recorder.descriptor
         message = ctypes.create_string_buffer(4096)
         atomics = self._atomic_operations()
-        failure = self._launch(ctypes.byref(request), message, ctypes.c_size_t(len(message)))
+        kept = recording.current
+        if kept is not None:
+            launch = Launch("", "", kernel, _dim3(grid), _dim3(block), (), shared, _dim3(cluster), cooperative)
+            kept.add(self.origin, launch, args, buffers)
+            if kept.only:
+                return
+        with kept.timed() if kept is not None else nullcontext():
+            failure = self._launch(ctypes.byref(request), message, ctypes.c_size_t(len(message)))
         self.used_atomics = self._atomic_operations() > atomics
         if self._collector:
             self.findings = self._collector.take(kernel, request.order, self.shared_variables, regions)
@@ -221,7 +240,14 @@ def load(
     if isinstance(mode, str):
         mode = Mode.parse(mode)
     mode = mode or current_mode()
-    return Program(build_library(source, filename, kernels, defines or {}, types or {}, includes, mode.kind), mode)
+    library = build_library(source, filename, kernels, defines or {}, types or {}, includes, mode.kind)
+    lines = [f"#define {n} {v}" for n, v in (defines or {}).items()]
+    lines += [f"using {n} = {v};" for n, v in (types or {}).items()]
+    return Program(library, mode, (insert_constants(source, filename, lines), filename, tuple(includes)))
+
+
+def _dim3(dims: Sequence[int]) -> Dim3:
+    return dims[0], dims[1], dims[2]
 
 
 def _product(dims: Sequence[int]) -> int:

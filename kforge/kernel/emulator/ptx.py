@@ -215,6 +215,13 @@ def _binary(i: Instruction) -> str:
     return f"{_PTX}assign({i.text(0)}, {value});"
 
 
+@rule(r"(min|max)\.NaN\.f32")
+def _extreme(i: Instruction) -> str:
+    """NaN on either side is the result, where min and max alone take the number."""
+    a, b = (f"{_PTX}as_float({i.text(k)})" for k in (1, 2))
+    return f"{_PTX}assign({i.text(0)}, isunordered({a}, {b}) ? NAN : f{i.parts[0]}f({a}, {b}));"
+
+
 @rule(r"fma\.rn(\.ftz)?\.f32")
 def _fma(i: Instruction) -> str:
     return f"{_PTX}assign({i.text(0)}, fmaf({', '.join(f'{_PTX}as_float({i.text(k)})' for k in (1, 2, 3))}));"

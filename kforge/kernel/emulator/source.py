@@ -76,7 +76,7 @@ def translate(
             path = path.resolve()
             if path not in seen:
                 seen[path] = f"user_{len(seen)}_{path.name}"
-                content = path.read_text()
+                content = path.read_text(errors="replace")
                 parts.append(content)
                 headers[seen[path]] = f'#line 1 "{path}"\n' + _rewrite(take_in(content, path.parent), str(path))
             return f'#include "{seen[path]}"'

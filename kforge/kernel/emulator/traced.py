@@ -22,7 +22,7 @@ from kforge.errors import BuildError, EmulatorError
 from kforge.kernel.emulator import build
 from kforge.kernel.emulator.debuginfo import Symbols
 from kforge.kernel.emulator.findings import Finding, Region
-from kforge.kernel.emulator.job import Buffer, Launch, Pointer, Scalar, argument, encode, exit_text
+from kforge.kernel.emulator.job import Buffer, Launch, Pointer, Scalar, argument, encode, exit_text, kernels_of
 from kforge.kernel.emulator.mode import Kind, Mode
 from kforge.kernel.emulator.races import LineProfile, parse
 
@@ -65,7 +65,7 @@ def run_traced(
     the child's death included, is a finding.
     """
     for launch in launches:
-        kernels = _kernels(launch.source, [(other.source, other.kernel) for other in launches])
+        kernels = kernels_of(launch.source, [(other.source, other.kernel) for other in launches])
         build.build_library(launch.source, launch.filename, kernels, {}, {}, launch.includes, Kind.TRACED)
     with tempfile.TemporaryDirectory(prefix="kforge-traced-") as name:
         folder = Path(name)
@@ -85,11 +85,6 @@ def run_traced(
         except subprocess.TimeoutExpired:
             died, stderr = f"no end after {timeout:g} s", ""
         return _collect(folder, launches, died, stderr)
-
-
-def _kernels(source: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """The kernels of one source, which are built together."""
-    return list(dict.fromkeys(kernel for text, kernel in pairs if text == source))
 
 
 def _collect(folder: Path, launches: Sequence[Launch], died: str, stderr: str) -> TracedReport:
@@ -145,7 +140,7 @@ def _child(folder: Path) -> None:
         source = row["source"]
         if source not in programs:
             includes = [Path(p) for p in row["includes"]]
-            kernels = _kernels(source, [(r["source"], r["kernel"]) for r in job["launches"]])
+            kernels = kernels_of(source, [(r["source"], r["kernel"]) for r in job["launches"]])
             programs[source] = load(source, row["filename"], kernels, includes=includes, mode=Mode(Kind.TRACED))
     records = folder / "findings"
     for k, order in enumerate(job["orders"]):

@@ -13,7 +13,7 @@ from kforge.kernel.launchers.cuda_core import CudaCore
 from kforge.kernel.launchers.cupy import CuPy
 from kforge.kernel.launchers.driver import Driver
 
-__all__ = ["LAUNCHERS", "Geometry", "Launcher", "choose", "get", "launchers", "register"]
+__all__ = ["LAUNCHERS", "Driver", "Geometry", "Launcher", "choose", "get", "launchers", "register"]
 
 LAUNCHERS: dict[str, Launcher] = {}
 

@@ -38,7 +38,9 @@ class _Attribute(ctypes.Structure):
     _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", _AttributeValue)]
 
 
-class _Config(ctypes.Structure):
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
     _fields_ = [
         ("grid", _Dim3),
         ("block", _Dim3),
@@ -130,6 +132,41 @@ class Driver:
         self, function: ctypes.c_void_p, slots: tuple[Scalar | None, ...], geometry: Geometry, device: int
     ) -> Launch:
         lib = library()
+        start, config = lib.cuLaunchKernelEx, self.configuration(function, geometry, device)
+        pack = packing(slots).pack_into
+        n = len(slots)
+
+        def make() -> tuple:
+            buffer = ctypes.create_string_buffer(max(8 * n, 8))
+            base = ctypes.addressof(buffer)
+            pointers = (ctypes.c_void_p * max(n, 1))(*[base + 8 * i for i in range(n)])
+            own = Config.from_buffer_copy(config)
+            return buffer, own, ctypes.addressof(own), pointers, ctypes.addressof(pointers)
+
+        free = [make()]
+
+        def launch(stream: int, values: Sequence[Any]) -> None:
+            slot = free.pop() if free else make()
+            buffer, own, own_address, _, pointers_address = slot
+            pack(buffer, 0, *values)
+            own.stream = stream
+            status = start(own_address, function, pointers_address, None)
+            if status == _INVALID_CONTEXT:  # this thread has not used CUDA yet
+                make_current(device)
+                status = start(own_address, function, pointers_address, None)
+            free.append(slot)
+            if status:
+                raise LaunchError(f"launch of {geometry}: {error_text(status)}")
+
+        return launch
+
+    def address(self) -> int:
+        """Where cuLaunchKernelEx lies in this process."""
+        return ctypes.cast(library().cuLaunchKernelEx, ctypes.c_void_p).value or 0
+
+    def configuration(self, function: ctypes.c_void_p, geometry: Geometry, device: int) -> Config:
+        """The launch's configuration but for its stream, once the function allows what the geometry asks for."""
+        lib = library()
         # The limit belongs to the function: other plans of it may have asked for more.
         if geometry.shared > self._shared.get((device, function.value), 0):
             status = lib.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, geometry.shared)
@@ -138,35 +175,8 @@ class Driver:
         attributes = _attributes(geometry)
         if _count(geometry.cluster) > 8:
             check(lib.cuFuncSetAttribute(function, NON_PORTABLE_CLUSTER, 1), f"a cluster of {geometry.cluster}")
-        pack = packing(slots).pack_into
-        n = len(slots)
-        start = lib.cuLaunchKernelEx
-
-        def make() -> tuple:
-            buffer = ctypes.create_string_buffer(max(8 * n, 8))
-            base = ctypes.addressof(buffer)
-            pointers = (ctypes.c_void_p * max(n, 1))(*[base + 8 * i for i in range(n)])
-            config = _Config(
-                _Dim3(*geometry.grid), _Dim3(*geometry.block), geometry.shared, None, attributes, len(attributes)
-            )
-            return buffer, config, ctypes.addressof(config), pointers, ctypes.addressof(pointers)
-
-        free = [make()]
-
-        def launch(stream: int, values: Sequence[Any]) -> None:
-            slot = free.pop() if free else make()
-            buffer, config, config_address, _, pointers_address = slot
-            pack(buffer, 0, *values)
-            config.stream = stream
-            status = start(config_address, function, pointers_address, None)
-            if status == _INVALID_CONTEXT:  # this thread has not used CUDA yet
-                make_current(device)
-                status = start(config_address, function, pointers_address, None)
-            free.append(slot)
-            if status:
-                raise LaunchError(f"launch of {geometry}: {error_text(status)}")
-
-        return launch
+        grid, block = _Dim3(*geometry.grid), _Dim3(*geometry.block)
+        return Config(grid, block, geometry.shared, None, attributes, len(attributes))
 
 
 def _attributes(geometry: Geometry) -> ctypes.Array:

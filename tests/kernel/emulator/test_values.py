@@ -157,3 +157,22 @@ extern "C" __global__ void k(float* p, int* n) {
     program = load(source, "k.cu", ["k"])
     program.launch("k", (1, 1, 1), (8, 1, 1), 0, [ctypes.c_void_p(a.ctypes.data) for a in (p, n)])
     assert (p == -3).all() and n[0] == 16
+
+
+def test_extremes_that_propagate_nan():
+    """max.NaN and min.NaN give NaN where either operand is one, which max and min do not."""
+    source = """extern "C" __global__ void k(const float* a, const float* b, float* high, float* low, float* plain) {
+  const int t = threadIdx.x;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(high[t]) : "f"(a[t]), "f"(b[t]));
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(low[t]) : "f"(a[t]), "f"(b[t]));
+  asm("max.f32 %0, %1, %2;" : "=f"(plain[t]) : "f"(a[t]), "f"(b[t]));
+}"""
+    a = np.array([1, np.nan, 2, -np.inf, np.nan], np.float32)
+    b = np.array([3, 1, np.nan, -5, np.nan], np.float32)
+    high, low, plain = (np.zeros(5, np.float32) for _ in range(3))
+    program = load(source, "k.cu", ["k"])
+    arrays = [ctypes.c_void_p(x.ctypes.data) for x in (a, b, high, low, plain)]
+    program.launch("k", (1, 1, 1), (5, 1, 1), 0, arrays)
+    np.testing.assert_array_equal(high, [3, np.nan, np.nan, -5, np.nan])
+    np.testing.assert_array_equal(low, [1, np.nan, np.nan, -np.inf, np.nan])
+    np.testing.assert_array_equal(plain, [3, 1, 2, -5, np.nan])

@@ -1,5 +1,5 @@
 # task: pointwise
-# plan: quick
+# plan: standard
 # status: verified
 # fires:
 # memory: 8

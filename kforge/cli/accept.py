@@ -1,0 +1,61 @@
+"""`kforge accept`: put a verified candidate beside its op.py, as one entry that `--undo` takes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kforge.cli import options, output
+
+
+@output.command
+def accept(
+    out: output.Output,
+    task: Annotated[Path, typer.Argument(metavar="OP.PY", help="The task.")],
+    candidate: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CANDIDATE]", help="Its module or folder. [default: what suggest wrote for OP.PY]"),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Write there. [default: beside OP.PY]")
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back the last accept of OP.PY.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Accept what is not verified as well.")] = False,
+    json: options.Json = False,
+) -> int:
+    """Accept a candidate: its files appear beside op.py, which itself stays as it is. Refuses what is not verified."""
+    from kforge.errors import ExportError, UsageError
+    from kforge.export import accepting
+    from kforge.export.evidence import find_evidence
+
+    settings = options.settings()
+    state = settings.state.absolute()
+    if not task.is_file():
+        raise UsageError(f"no such file: {task}", "give the task's op.py")
+    task = task.resolve()
+    if undo:
+        if candidate is not None or folder is not None:
+            raise UsageError("--undo takes OP.PY alone")
+        entry = accepting.undo(state, task)
+        done, verb = [str(Path(entry.folder) / name) for name in sorted(entry.after)], "restored"
+        status = ""
+    else:
+        module = options.read_candidate_path(candidate or Path(settings.out) / task.stem)
+        evidence = find_evidence(module, state)
+        if evidence.problem and not force:
+            hint = f"run `kforge verify {task.name} {module.name}` first, or --force"
+            raise ExportError(f"not accepted: {evidence.problem}", hint)
+        found = evidence.candidate
+        place = (folder or task.parent).absolute()
+        entry = accepting.accept(task, found.digest, found.files, place, state)
+        done, verb = [str(place / name) for name in sorted(found.files)], "accepted"
+        status = (evidence.report or {}).get("status", "")
+    for path in done:
+        out.text(path)
+    output.narrate(f"{verb}: entry {entry.number}, candidate {entry.candidate[:8]}")
+    out.result(
+        {"task": str(task), "entry": entry.number, "candidate": entry.candidate, "status": status, "files": done}
+    )
+    return output.OK

@@ -1,0 +1,166 @@
+"""`kforge profile`: why a candidate is as fast as it is, in at most three findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kforge.cli import options, output
+
+if TYPE_CHECKING:
+    from kforge.agent.profile import Profiled
+
+_MODES = ("none", "raw", "tools")
+
+
+@output.command
+def profile(
+    out: output.Output,
+    task: Annotated[Path | None, typer.Argument(metavar="OP.PY", help="The task.")] = None,
+    candidate: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CANDIDATE.PY]", help="Its module, or the folder of it. [default: the engine's guess]"),
+    ] = None,
+    device: options.Device = None,
+    arch: options.Arch = None,
+    variant: Annotated[int, typer.Option("--variant", min=0, help="Which of the task's input variants.")] = 0,
+    feedback: Annotated[str, typer.Option("--feedback", help="What is told: none, raw (counters) or tools.")] = "tools",
+    lines: Annotated[bool, typer.Option("--lines", help="Print the sources with a figure beside each line.")] = False,
+    metric: Annotated[str | None, typer.Option("--metric", help="Which figure --lines shows.")] = None,
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Show how each tool's advice fared: expected against achieved gain.")
+    ] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the roofline as a picture.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="Use this GPU's data sheet, e.g. A100, where none is here.")
+    ] = None,
+    energy: Annotated[bool, typer.Option("--energy", help="Measure energy a call (3 s more).")] = False,
+    counters: Annotated[bool, typer.Option("--counters/--no-counters", help="Whether ncu is used.")] = True,
+    json: options.Json = False,
+) -> int:
+    """Profile a candidate: its class, its room, and what to change first.
+
+    Without a GPU, or where counters are denied, what can be read from the build, the SASS and the emulator's trace is
+    told, and what is missing is named.
+    """
+    from kforge import config
+    from kforge.errors import UsageError
+
+    settings = options.settings()
+    if ledger:
+        return _show_ledger(out, settings.state)
+    if task is None:
+        raise UsageError("kforge profile needs a task", "kforge profile op.py [candidate.py]")
+    if feedback not in _MODES:
+        raise UsageError(f"--feedback {feedback} is unknown", f"choose {', '.join(_MODES)}")
+    module = options.read_candidate_path(candidate) if candidate is not None else None
+
+    from kforge.agent.profile import ProfileOptions
+    from kforge.agent.profile import profile as run
+    from kforge.profiling.annotate.lines import METRICS
+    from kforge.profiling.feedback import Mode
+
+    if metric is not None and metric not in METRICS:
+        raise UsageError(f"--metric {metric} is unknown", f"choose {', '.join(METRICS)}")
+    chosen = ProfileOptions(
+        device=config.parse_device(device) if device else settings.device,
+        arch=config.parse_arch(arch) if arch else settings.arch,
+        variant=variant,
+        counters=counters,
+        energy=energy,
+        gpu=gpu,
+        mode=Mode(feedback),
+        state=settings.state.absolute(),
+    )
+    target = svg.absolute() if svg is not None else None  # the task's code may change the folder
+    found = run(task, module, chosen, output.narrate)
+    _show(out, found, lines=lines, metric=metric)
+    written = _write_svg(target, found) if target is not None else None
+    out.result(_summary(task.name, found, written))
+    return output.OK if found.candidate is not None else output.FAILED
+
+
+def _show(out: output.Output, found: Profiled, *, lines: bool, metric: str | None) -> None:
+    from kforge.cli import profile_text
+    from kforge.profiling.annotate.lines import annotate
+
+    out.text(profile_text.report(found.evidence, found.feedback, columns=out.width, colour=out.colour))
+    if not lines or found.candidate is None:
+        return
+    for name, annotated in sorted(annotate(found.evidence).items()):
+        text = found.candidate.files.get(name)
+        if text is not None:
+            out.text("\n" + profile_text.source(annotated, text, metric, colour=out.colour))
+
+
+def _write_svg(path: Path, found: Profiled) -> str | None:
+    from kforge.profiling.pictures import breakdown, roof, svg
+
+    picture = roof(found.evidence)
+    if picture is None:
+        output.narrate("no roofline: nothing is counted, or the task has no arithmetic")
+        return None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stage = found.evidence.stage
+    title = f"{found.evidence.task} on {stage.ceilings if stage else found.evidence.target}"
+    path.write_text(svg(picture, title, breakdown(found.evidence)))
+    return str(path)
+
+
+def _summary(task: str, found: Profiled, picture: str | None) -> dict[str, Any]:
+    from kforge.profiling.annotate.lines import annotate
+    from kforge.profiling.evidence import as_json
+
+    evidence, stage = found.evidence, found.evidence.stage
+    roofline: dict[str, Any] = {"bound": None, "headroom": None}
+    if stage is not None:
+        roofline = {
+            "bound": stage.kind.value, "headroom": stage.headroom, "headroom_reason": stage.headroom_reason,
+            "floor_ms": stage.floor_us / 1e3, "achieved": stage.achieved, "no_room": stage.no_room,
+            "intensity": stage.intensity, "ceilings": stage.ceilings, "source": stage.source,
+            "measured": stage.measured, "notes": list(stage.notes),
+            "times_ms": {k: v / 1e3 for k, v in {**stage.baselines_us, "candidate": stage.candidate_us}.items() if v},
+        }  # fmt: skip
+    kernels = [
+        {k: v for k, v in as_json(kernel).items() if k not in ("sampled", "access", "sass", "counters")}
+        for kernel in evidence.kernels
+    ]
+    return {
+        "task": task,
+        "candidate": evidence.candidate if found.candidate else None,
+        "target": evidence.target,
+        "arch": evidence.arch,
+        "roofline": roofline,
+        **found.feedback.as_dict(),
+        "for_model": found.feedback.for_model(),
+        "kernels": kernels,
+        "timeline": as_json(evidence.timeline),
+        "power": as_json(evidence.power),
+        "lines": as_json(annotate(evidence)),
+        "missing": as_json(evidence.missing),
+        "seconds": dict(evidence.seconds),
+        "saved": str(found.saved) if found.saved else None,
+        "svg": picture,
+    }
+
+
+def _show_ledger(out: output.Output, state: Path) -> int:
+    from dataclasses import asdict
+
+    from kforge.agent.profile import ledger
+    from kforge.cli.text import table
+    from kforge.profiling.feedback import trust_in
+
+    rows = ledger(state)
+    if not rows:
+        output.narrate("no advice was followed here yet")
+    else:
+        cells = [["tool", "followed", "timed", "expected", "achieved", "trust"]]
+        for row in rows:
+            gains = ["" if g is None else f"{g:.2f}x" for g in (row.expected, row.achieved)]
+            cells.append([row.source, str(row.times_followed), str(row.times_timed), *gains, f"{trust_in(row):.2f}"])
+        out.text(table(cells, indent="", columns=out.width))
+    out.result({"ledger": [asdict(row) | {"trust": trust_in(row)} for row in rows]})
+    return output.OK

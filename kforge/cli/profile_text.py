@@ -1,0 +1,138 @@
+"""A profile for a person: class and room, kernels, findings, roofline, what is missing; sources with figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kforge.cli.text import fill, plain, style, table
+
+if TYPE_CHECKING:
+    from kforge.profiling.annotate.lines import Annotated
+    from kforge.profiling.evidence import Evidence, StageOne
+    from kforge.profiling.feedback import Feedback
+
+_SEVERITY = {"stop": "green", "critical": "red", "major": "yellow", "minor": "cyan"}
+
+
+def report(evidence: Evidence, feedback: Feedback, *, columns: int = 80, colour: bool = False) -> str:
+    """Everything of a profile but its lines."""
+    from kforge.profiling import pictures
+    from kforge.profiling.feedback import Mode
+
+    parts = [headline(evidence, colour)]
+    if evidence.stage is not None:
+        parts += [fill(line, columns, "  ") for line in stage_lines(evidence.stage)]
+    if evidence.kernels:
+        parts += ["", kernels(evidence, columns)]
+    if feedback.mode is Mode.TOOLS and evidence.kernels:
+        parts += ["", *findings(feedback, columns, colour)]
+    elif feedback.mode is Mode.RAW:
+        parts += ["", table([[k, name, f"{value:.6g}"] for k, name, value in feedback.counters], columns=columns)]
+    picture = pictures.roof(evidence)
+    if picture is not None:
+        parts += ["", pictures.text(picture, min(columns, 100))]
+    if shares := pictures.breakdown(evidence):
+        parts += ["", "where a call's time goes", pictures.bars([(plain(n), s) for n, s in shares], min(columns, 100))]
+    if evidence.missing:
+        parts.append("")
+        for item in evidence.missing:
+            parts.append(
+                fill(f"missing: {item.source}: {item.reason}. {item.remedy}".rstrip(". ") + ".", columns, "  ")
+            )
+    seconds = ", ".join(f"{name} {s:.2g} s" for name, s in evidence.seconds.items())
+    return "\n".join([*parts, *(["", fill(f"took {seconds}", columns, "  ")] if seconds else [])])
+
+
+def headline(evidence: Evidence, colour: bool = False) -> str:
+    """Task, target, class and room in one line."""
+    words = f"{evidence.task} on {evidence.target}"
+    stage = evidence.stage
+    if stage is None:
+        return style(plain(f"{words}: nothing could be counted"), "bold", colour)
+    words += f": {stage.kind.value} bound"
+    if stage.headroom is not None:
+        words += f", headroom {stage.headroom:.2f}x"
+    if stage.no_room:
+        words += ", no room: keep PyTorch"
+    return style(plain(words), "bold", colour)
+
+
+def stage_lines(stage: StageOne) -> list[str]:
+    """The numbers behind the class."""
+    lines = [
+        f"floor {time_text(stage.floor_us)}: memory {time_text(stage.memory_us)}, arithmetic"
+        f" {time_text(stage.compute_us)}, one launch {time_text(stage.launch_us)} ({stage.ceilings}, {stage.source})"
+    ]
+    if stage.baselines_us:
+        times = ", ".join(f"{name} {time_text(us)}" for name, us in sorted(stage.baselines_us.items()))
+        lines.append(f"baselines: {times}")
+    elif stage.headroom_reason:
+        lines.append(f"headroom unknown: {stage.headroom_reason}")
+    if stage.candidate_us and stage.achieved:
+        lines.append(f"candidate {time_text(stage.candidate_us)}, {stage.achieved:.0%} of the floor")
+    return lines + [f"note: {note}" for note in stage.notes]
+
+
+def time_text(us: float) -> str:
+    """A duration in a unit that reads well."""
+    return f"{us / 1e3:.3g} ms" if us >= 1e3 else f"{us:.3g} us"
+
+
+def kernels(evidence: Evidence, columns: int) -> str:
+    """A row a kernel."""
+    rows = [["kernel", "time", "grid", "block", "registers", "spilled", "shared", "occupancy"]]
+    for k in evidence.kernels:
+        occupancy = "" if k.occupancy is None else f"{k.occupancy:.0%} ({k.occupancy_limit})"
+        time = "not launched" if not k.launches else "" if k.us is None else time_text(k.us)
+        time += f" x {k.launches}" if k.launches > 1 else ""
+        sizes = ["" if dim is None else " x ".join(str(n) for n in _trimmed(dim)) for dim in (k.grid, k.block)]
+        numbers = ["" if n is None else str(n) for n in (k.registers, k.spill_bytes, k.shared)]
+        rows.append([k.name, time, *sizes, *numbers, occupancy])
+    return table(rows, columns=columns)
+
+
+def _trimmed(dim: tuple[int, int, int]) -> tuple[int, ...]:
+    x, y, z = dim
+    return (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)
+
+
+def findings(feedback: Feedback, columns: int, colour: bool) -> list[str]:
+    """At most three, best first."""
+    from kforge.profiling.feedback import gain_text
+
+    if not feedback.findings:
+        return ["no tool found a fault"]
+    lines: list[str] = []
+    for number, ranked in enumerate(feedback.findings, 1):
+        f = ranked.finding
+        where = f" in {plain(f.kernel)}" if f.kernel else ""
+        mark = style(f.severity.value, _SEVERITY[f.severity.value], colour)
+        lines.append(f"{number}. {f.title}{where} [{mark}] expected {gain_text(f)}")
+        lines += [fill(fact, columns, "   ") for fact in f.evidence]
+        at = f" (at {', '.join(f'{file}:{line}' for file, line in f.places)})" if f.places else ""
+        lines.append(fill(f"cause: {f.cause}{at}", columns, "   "))
+        lines += [fill(f"{'do' if i == 0 else 'or'}: {advice}", columns, "   ") for i, advice in enumerate(f.advice)]
+    if feedback.left_out:
+        lines.append(f"{feedback.left_out} more of less weight")
+    return lines
+
+
+def source(annotated: Annotated, text: str, metric: str | None = None, *, colour: bool = False) -> str:
+    """A source with one metric beside each line; the hottest three are marked."""
+    from kforge.cli.render import highlight
+    from kforge.profiling.annotate.lines import METRICS
+
+    chosen = metric or next(iter(annotated.metrics), None)
+    if chosen is None or chosen not in annotated.metrics:
+        return f"--- {plain(annotated.file)}: no figures{f' of {metric}' if metric else ''} ---"
+    hot = set(annotated.hottest(chosen)[:3])
+    title = METRICS[chosen]
+    others = ", ".join(name for name in annotated.metrics if name != chosen)
+    lines = [f"--- {plain(annotated.file)}: {title.title} ({title.unit}); also: {others} ---"]
+    shown = highlight(text, annotated.file, colour=colour).split("\n")
+    for number, line in enumerate(shown, 1):
+        facts = annotated.lines.get(number)
+        stall = facts.stall if facts else ""
+        mark = ">" if number in hot else " "
+        lines.append(f"{annotated.text(number, chosen):>8} {stall:<16.16} {mark}{number:>4}  {line}".rstrip())
+    return "\n".join(lines)

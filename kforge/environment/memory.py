@@ -1,0 +1,196 @@
+"""The memory gate: the same kernels under AddressSanitizer and the race checker of the emulator, and on a GPU under
+compute-sanitizer. What these find is wrong whatever the values were.
+
+One process in phase build calls the candidate on the plan's smallest inputs while the emulator's launches are kept;
+these run again, each tool in a process of its own. What cannot be done is named with its reason and fails nothing.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from kforge.environment.inputs import Case, Plan
+from kforge.environment.preparation import Prepared, Skip
+from kforge.errors import BuildError, ChildFailed, MissingError
+from kforge.kernel.emulator.findings import Finding
+from kforge.task import call_leaves
+from kforge.task.call import tensors as call_tensors
+
+if TYPE_CHECKING:
+    from kforge.task import Call
+    from kforge.worker import Child, Inspected
+
+MODES = ("checked", "traced")
+TOOLS = ("memcheck", "racecheck")  # of compute-sanitizer
+CASES = 8
+CASE_BYTES = 16 << 20  # inputs of one case that the emulator takes
+SANITIZED_BYTES = 256 << 20
+BUDGET_S = {"quick": 2.5, "standard": 2.5, "full": 20.0}  # of each instrumented run; both run side by side
+SANITIZER_S = 60.0
+CRASH_S = 10.0  # of the checked run that names where a candidate died
+WARNS = {"racecheck"}  # hazards by its rules may be intended (volatile, warps in step): said, and no verdict
+
+
+@dataclass
+class Examination:
+    """What the gate found. wrong: the first finding in words, kind: its kind (the emulator's findings.py). case:
+    inputs that show it. on: "cpu" where the emulator found it, else the GPU. ran: tools with their seconds.
+    skipped: what did not run, and why. warnings: in words.
+    """
+
+    wrong: str = ""
+    kind: str = ""
+    case: Case | None = None
+    on: str = ""
+    ran: dict[str, float] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def detail(self) -> str:
+        """For the gate's line: what ran and how long it took, what did not."""
+        ran = ", ".join(f"{tool} {seconds:.1f} s" for tool, seconds in self.ran.items())
+        return "; ".join([*([ran] if ran else []), *self.skipped])
+
+    def take(self, rows: list[Inspected]) -> int:
+        """Add what the tools of one process say; returns the number of the launch that the first finding is about."""
+        number = 0
+        for row in rows:
+            if row.skipped:
+                self.skipped.append(f"{row.tool} not run: {row.skipped}")
+            else:
+                self.ran[row.tool] = row.seconds
+            for described in row.findings:
+                finding, launch = _finding(described)
+                if row.tool in WARNS:
+                    self.warnings.append(f"{row.tool}: {finding}")
+                elif not self.wrong:
+                    self.wrong, self.kind, number = f"{row.tool}: {finding}", finding.kind, launch
+        return number
+
+
+def smallest(prepared: Prepared, cases: Iterable[Case], most_bytes: int) -> list[tuple[Case, Call]]:
+    """Of cases that were judged, one for each shape, and one for each layout of the smallest; fewest bytes first.
+
+    Cases with an empty input launch next to nothing and are left out.
+    """
+    found: dict[tuple[int, str], list[tuple[int, Case, Call]]] = {}
+    too_large: set[tuple[int, str]] = set()
+    for case in {case.form: case for case in cases if case.special == "none"}.values():
+        shape = (case.variant, case.shape)
+        if shape in too_large:  # whatever the layout
+            continue
+        try:
+            call = prepared.inputs(case)
+        except Skip:
+            continue
+        tensors = [t for _, t in call_tensors(call_leaves(call))]
+        size = sum(t.numel() * t.element_size() for t in tensors)
+        if size > most_bytes:
+            too_large.add(shape)
+        elif all(t.numel() for t in tensors):
+            found.setdefault(shape, []).append((size, case, call))
+    shapes = sorted((sorted(forms, key=lambda f: f[0]) for forms in found.values()), key=lambda forms: forms[0][0])
+    chosen = [forms[0] for forms in shapes] + (shapes[0][1:] if shapes else [])
+    return [(case, call) for _, case, call in chosen[:CASES]]
+
+
+def on_emulator(
+    prepared: Prepared, plan: Plan, start: Callable[[], Child], load: Callable[[Child], None], found: Examination
+) -> None:
+    """Modes checked and traced over the smallest inputs. plan: of cases that were judged. start: a process on the CPU
+    in phase build.
+    """
+    cases = smallest(prepared, plan.cases, CASE_BYTES)
+    if not cases:
+        found.skipped.append(f"checked and traced not run: no inputs of at most {CASE_BYTES >> 20} MiB")
+        return
+    budget_s = BUDGET_S[plan.name]
+    try:
+        process = start()
+    except (MissingError, BuildError) as error:  # of the emulator itself: no g++, no CUDA headers
+        found.skipped.append(f"checked and traced not run: {error.message}; {error.hint}")
+        return
+    try:
+        with process as child:
+            load(child)
+            counts = [child.record(call, most_s=budget_s / 60).launches for _, call in cases]
+            if not counts[-1]:
+                found.skipped.append("checked and traced not run: no launch of a kforge.kernel.Kernel")
+                return
+            launch = found.take(child.examine(MODES, budget_s, timeout_s=60.0 + 4 * budget_s))
+            found.case, found.on = cases[bisect.bisect_right(counts, launch) if launch < counts[-1] else 0][0], "cpu"
+    except ChildFailed as failure:
+        _not_run("checked and traced", failure, found)
+
+
+def after_crash(
+    prepared: Prepared,
+    crashed: Case,
+    judged: Iterable[Case],
+    start: Callable[[], Child],
+    load: Callable[[Child], None],
+    found: Examination,
+) -> None:
+    """Mode checked over the launches of a case that ended its process, then over small cases that were judged before,
+    whose accesses may be what damaged its memory. The launches are kept without running them.
+    """
+    try:
+        process = start()
+    except (MissingError, BuildError) as error:
+        found.skipped.append(f"checked not run: {error.message}; {error.hint}")
+        return
+    try:
+        cases = [(crashed, prepared.inputs(crashed)), *smallest(prepared, judged, CASE_BYTES)]
+        with process as child:
+            load(child)
+            counts = [child.record(call, most_s=CRASH_S, only=True).launches for _, call in cases]
+            if not counts[-1]:
+                found.skipped.append("checked not run: no launch of a kforge.kernel.Kernel")
+                return
+            launch = found.take(child.examine(MODES[:1], CRASH_S, timeout_s=60.0 + 4 * CRASH_S))
+            found.case, found.on = cases[bisect.bisect_right(counts, launch) if launch < counts[-1] else 0][0], "cpu"
+    except ChildFailed as failure:
+        _not_run("checked", failure, found)
+
+
+def on_gpu(
+    prepared: Prepared, plan: Plan, start: Callable[[], Child], load: Callable[[Child], None], found: Examination
+) -> None:
+    """compute-sanitizer's memcheck and racecheck over the smallest inputs. start: a GPU process in phase build."""
+    cases = smallest(prepared, plan.cases, SANITIZED_BYTES)
+    if not cases:
+        found.skipped.append(f"compute-sanitizer not run: no inputs of at most {SANITIZED_BYTES >> 20} MiB")
+        return
+    try:
+        with start() as child:
+            load(child)
+            rows = child.sanitize(cases[0][1], TOOLS, SANITIZER_S)
+    except ChildFailed as failure:
+        _not_run("compute-sanitizer", failure, found)
+        return
+    before = found.wrong
+    found.take(rows)
+    if found.wrong and not before:
+        found.case, found.on = cases[0][0], prepared.device
+
+
+def _not_run(what: str, failure: ChildFailed, found: Examination) -> None:
+    """It ran in the correctness gate: that it does not run here says nothing against it, unless it forges."""
+    if failure.kind == "protocol":
+        raise failure
+    words = failure.error.get("message") or (failure.text.strip().splitlines() or [""])[-1]
+    found.skipped.append(f"{what} not run: {words}")
+
+
+def _finding(row: Mapping[str, Any]) -> tuple[Finding, int]:
+    """A finding as the child describes it, its fields in the types they should have, and its launch (0: unknown)."""
+    known = {f.name: int if f.type == "int" else str for f in fields(Finding)}
+    try:
+        values: dict[str, Any] = {"kind": "", "kernel": "", **{k: known[k](v) for k, v in row.items() if k in known}}
+        return Finding(**values), max(0, int(row.get("launch", 0)))
+    except (TypeError, ValueError) as error:
+        raise ChildFailed("protocol", f"a malformed finding: {error}") from error

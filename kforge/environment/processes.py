@@ -1,0 +1,146 @@
+"""The processes that one evaluation forks: to build, to judge answers, to time, to look at memory accesses.
+
+On a GPU, where a context takes 0.2 to 0.4 s, they are forked before they are needed, and a warm judge has those of the
+next evaluation ready: they start while one candidate's answers are judged, never while one is timed, in a folder of
+their own, and hold no candidate code before theirs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kforge.environment.target import plain_mode, share_emulator
+from kforge.errors import ChildFailed, MissingError
+
+if TYPE_CHECKING:
+    from kforge.environment.preparation import Prepared
+    from kforge.worker import Child, Zygote
+
+BUILD_S, CALL_S = 120.0, 20.0  # seconds for one request: compiling, one call on the emulator
+FRESH_S = 240.0  # older spares are not taken: a process is ended some time after its fork (Limits.life_s)
+ROOM_BYTES = 8 << 30  # free GPU memory below which there are no spares: a context takes about half a gigabyte
+
+
+class Processes:
+    """Forks of one candidate. Use as a context manager: what was forked ahead of its use ends with it.
+
+    notes: what could not be had, in words.
+    """
+
+    def __init__(self, zygote: Zygote, folder: Path, device: str) -> None:
+        self.zygote, self.folder, self.device = zygote, folder, device
+        self.notes: list[str] = []
+        self.limits, self.born = (BUILD_S, CALL_S), time.monotonic()
+        self.ready = False  # whether they were forked before their evaluation began
+        self._ahead: dict[str, Child] = {}
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes that nobody took."""
+        while self._ahead:
+            self._ahead.popitem()[1].close()
+
+    def fork_ahead(self, timing: bool = True) -> None:
+        """On a GPU: the processes of build and run gates that are not there yet; returns before they are ready."""
+        if self.device == "cpu":
+            return
+        forks = {"build": lambda: self.fork("build"), "judged": self.guarded, "timed": lambda: self.fork("run")}
+        for purpose, fork in forks.items():
+            if purpose not in self._ahead and (timing or purpose != "timed"):
+                self._ahead[purpose] = fork()
+
+    def settle(self) -> None:
+        """Return when every process forked ahead has its context, or is gone: what comes next wants a quiet GPU."""
+        for purpose, child in list(self._ahead.items()):
+            try:
+                child.in_force()
+            except ChildFailed:
+                del self._ahead[purpose]
+                child.close()
+
+    def building(self) -> Child:
+        """The process of the build gate."""
+        return self._ahead.pop("build", None) or self.fork("build")
+
+    def judged(self) -> Child:
+        """The process of the correctness gate."""
+        return self._ahead.pop("judged", None) or self.guarded()
+
+    def timed(self) -> Child:
+        """The process of the performance gate."""
+        return self._ahead.pop("timed", None) or self.fork("run")
+
+    def fork(self, phase: str, guard: Path | None = None) -> Child:
+        """One process in this phase. guard: the allocator's library, on a GPU."""
+        from kforge.worker import Limits
+
+        limits = Limits(call_s=BUILD_S if phase == "build" else CALL_S)
+        if self.device != "cpu":
+            return self.zygote.fork(self.folder, self.device, phase, limits, guard=guard)
+        mode = {"KFORGE_EMULATOR": plain_mode().text}
+        return self.zygote.fork(self.folder, "cpu", phase, limits, mode, share_emulator(self.folder))
+
+    def guarded(self) -> Child:
+        """In phase run; on a GPU each allocation stands between guard bands, on the CPU fresh memory has a pattern."""
+        from kforge.worker import guard
+
+        library = None
+        if self.device != "cpu":
+            try:
+                library = guard.library()
+            except MissingError as missing:
+                self.notes.append(f"guard bands: {missing.message}; {missing.hint}")
+        return self.fork("run", library)
+
+    def instrumented(self) -> Child:
+        """In phase build on the CPU, with what the emulator's instrumented modes need; calls themselves run plain."""
+        from kforge.kernel.emulator.mode import Kind
+        from kforge.worker import Limits
+
+        readable = share_emulator(self.folder, (Kind.CHECKED, Kind.TRACED))
+        mode = {"KFORGE_EMULATOR": "fast"}
+        return self.zygote.fork(self.folder, "cpu", "build", Limits(call_s=CALL_S), mode, readable)
+
+
+def processes_for(prepared: Prepared, zygote: Zygote, key: str) -> Processes:
+    """Those of the candidate `key`: the spare ones where they fit, else none yet, in the candidate's own folder.
+
+    A candidate that was here before works in its old folder, where its builds are; what was built ahead of its first
+    evaluation moves with it.
+    """
+    own = prepared.folder / "candidates" / key
+    if key in prepared.rooms:
+        return Processes(zygote, prepared.rooms[key], prepared.device)
+    spare, prepared.spare = prepared.spare, None
+    if spare is not None:
+        fresh = time.monotonic() - spare.born < FRESH_S
+        if spare.zygote is zygote and spare.limits == (BUILD_S, CALL_S) and fresh:
+            if (own / "cache").is_dir():
+                shutil.copytree(own / "cache", spare.folder / "cache", symlinks=True, dirs_exist_ok=True)
+            prepared.rooms[key] = spare.folder
+            spare.ready = True
+            return spare
+        spare.close()
+    prepared.rooms[key] = own
+    return Processes(zygote, own, prepared.device)
+
+
+def keep_spare(prepared: Prepared, zygote: Zygote) -> None:
+    """Start the processes of the next evaluation, unless they are there or the GPU's memory is short."""
+    import torch
+
+    if prepared.device == "cpu" or prepared.spare is not None:
+        return
+    if torch.cuda.mem_get_info(torch.device(prepared.device))[0] < ROOM_BYTES:
+        return
+    folder = prepared.folder / "candidates" / f"spare-{len(prepared.rooms)}"
+    prepared.spare = Processes(zygote, folder, prepared.device)
+    prepared.spare.fork_ahead()

@@ -1,0 +1,172 @@
+"""Judges the values of one answer: outputs, mutated inputs, changed buffers; error statistics pooled over cases."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from kforge.environment.acceptance import MIN_DRAWS, Outcome, Pool, limits_for
+from kforge.environment.inputs import GIVEN, Case, Plan
+from kforge.environment.preparation import Expected, Prepared, Skip
+from kforge.environment.provenance import EQUAL, judge_discrete
+from kforge.environment.randomness import judge as judge_draw
+from kforge.environment.report import Error
+from kforge.environment.structure import Problem
+
+if TYPE_CHECKING:
+    import torch
+
+    from kforge.worker import CallReply
+
+BASELINE_S = {"quick": 0.4}  # seconds of baseline draws for a small output (1.5 in the larger plans)
+Group = tuple[Any, ...]
+
+
+class Values:
+    """Error statistics of one candidate under one plan, one Pool for each group of cases and output."""
+
+    def __init__(self, prepared: Prepared, plan: Plan) -> None:
+        self.prepared, self.plan = prepared, plan
+        self.pools: dict[tuple[Group, str], Pool] = {}
+        self._steadied: set[Group] = set()
+
+    def judge(self, case: Case, expected: Expected, reply: CallReply, worst: dict[str, Any]) -> Problem | None:
+        """Every tensor output, every mutated input, every changed buffer."""
+        from torch.utils import _pytree as pytree
+
+        sources = self.prepared.sources(case.variant)
+        answers = pytree.tree_leaves(reply.outputs)
+        drawn = self.prepared.choices(case, expected) or [None] * len(answers)
+        for i, ((path, right), exact) in enumerate(zip(expected.leaves, expected.exact, strict=True)):
+            if not hasattr(right, "dtype") or not right.numel():
+                continue
+            source = sources[i] if i < len(sources) else EQUAL
+            one = drawn[i]
+            if one is not None:
+                words = judge_draw(one, answers[i])
+            elif exact is None:
+                words = judge_discrete(source, answers[i], right, expected.inner)
+            else:
+                words = self._floats(case, path, answers[i], right, exact, worst)
+            if words:
+                return Problem(f"{path}: {words}", path=path)
+        return self._mutated(case, expected, reply, worst)
+
+    def _mutated(self, case: Case, expected: Expected, reply: CallReply, worst: dict[str, Any]) -> Problem | None:
+        from kforge.task import call_leaves
+        from kforge.task.call import tensors
+
+        right = dict(
+            zip(expected.input_paths, (t for _, t in tensors(call_leaves(expected.inputs_after))), strict=True)
+        )
+        got = dict(zip(expected.input_paths, (t for _, t in tensors(call_leaves(reply.inputs_after))), strict=True))
+        pairs = [(f"input {p}", got[p], right[p], expected.exact_inputs.get(p)) for p in expected.effects.mutated]
+        for name in expected.effects.mutated_state:
+            if name not in reply.state_after:
+                return Problem(f"state {name} is missing after the call", path=name)
+            pairs.append(
+                (f"state {name}", reply.state_after[name], expected.state_after[name], expected.exact_state.get(name))
+            )
+        for path, answer, truth, exact in pairs:
+            if (answer.shape, answer.dtype, answer.device) != (truth.shape, truth.dtype, truth.device):
+                return Problem(f"{path} has another shape, dtype or device after the call", path=path)
+            if truth.dtype.is_floating_point:
+                exact = truth.double() if exact is None else exact  # what float64 leaves as it was
+                words = self._floats(case, path, answer, truth, exact, worst)
+            else:
+                words = judge_discrete(EQUAL, answer, truth, {})
+            if words:
+                return Problem(f"{path} after the call: {words}", path=path)
+        return None
+
+    def _floats(
+        self,
+        case: Case,
+        path: str,
+        answer: torch.Tensor,
+        right: torch.Tensor,
+        exact: torch.Tensor,
+        worst: dict[str, Any],
+    ) -> str:
+        pool = self._pool(case, path, right)
+        draw = pool.add(_real(answer), _real(right), exact)
+        outcome = pool.judge()
+        if outcome.passed is False and pool.small and not pool.masks_differ and self._steady(case):
+            outcome = pool.judge()
+        if not worst or draw.candidate_max > worst["draw"].candidate_max or outcome.passed is False:
+            worst |= {"path": path, "draw": draw}
+        return outcome.detail if outcome.passed is False else ""
+
+    def _pool(self, case: Case, path: str, right: torch.Tensor) -> Pool:
+        key = (case.group, path)
+        if key not in self.pools:
+            dtype = _real(right).dtype
+            limits = limits_for(dtype, self.prepared.task.tolerance).times(self.prepared.leniency(case))
+            self.pools[key] = Pool(dtype, limits, averages=case.averages)
+        return self.pools[key]
+
+    def _steady(self, case: Case) -> bool:
+        """Draw the baseline's error many times, where one draw of a small output says little; False: was done before.
+
+        Done only when a small output looks wrong: a bound that grows turns no right answer into a wrong one.
+        """
+        if case.group in self._steadied or self.prepared.stateful:
+            return False
+        self._steadied.add(case.group)
+        end = time.monotonic() + BASELINE_S.get(self.plan.name, 1.5)
+        for draw in range(1, MIN_DRAWS):
+            if time.monotonic() > end:
+                break
+            try:
+                expected = self.prepared.expected(case, draw)
+            except Skip:
+                break
+            for (path, right), exact in zip(expected.leaves, expected.exact, strict=True):
+                if exact is not None and exact.numel():
+                    self._pool(case, path, right).add_baseline(_real(right), exact)
+        return True
+
+    def undecided(self, group: Any) -> Outcome | None:
+        outcomes = [pool.judge() for (g, _), pool in self.pools.items() if g == group]
+        return next((o for o in outcomes if o.passed is None), None)
+
+    def suspect(self, group: Any) -> bool:
+        ratios = [(pool.ratio or 0.0) / pool.limits.rms for (g, _), pool in self.pools.items() if g == group]
+        return max(ratios, default=0.0) > 1.0
+
+    def small_groups(self) -> set[Group]:
+        """Groups of which an output still lacks the draws for its RMS error."""
+        return {group for (group, _), pool in self.pools.items() if pool.judge().passed is None}
+
+    def worst(self) -> Error | None:
+        """The pool that comes nearest to its bound; exact baselines only where there is nothing else."""
+        pools = [(g, pool) for (g, _), pool in self.pools.items() if pool.draws and g[2] == "none" and pool.told]
+        if not pools:
+            return None
+        group, pool = max(
+            pools,
+            key=lambda p: (
+                p[1].ratio is not None,
+                p[1].candidate_rms if p[1].ratio is None else p[1].ratio / p[1].allowed,
+            ),
+        )
+        variant, distribution, _, shape, expanded = group
+        words = [f"variant {variant}"] if variant else []
+        words += [distribution, f"shape {shape}"] if shape != GIVEN else [distribution]
+        words += ["expanded"] if expanded else []
+        return Error(
+            pool.candidate_rms,
+            pool.baseline_rms,
+            pool.ratio,
+            pool.largest_ulp,
+            pool.mean_ulp,
+            allowed=None if pool.ratio is None else pool.allowed,
+            where=", ".join(words),
+        )
+
+
+def _real(x: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as pairs of reals."""
+    import torch
+
+    return torch.view_as_real(x.resolve_conj()) if x.dtype.is_complex else x

@@ -1,0 +1,142 @@
+"""What was found out about the files that are to leave: the latest report on exactly these texts, and its refusals."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kforge.errors import ExportError, KforgeError
+from kforge.kernel.candidate import Candidate
+
+if TYPE_CHECKING:
+    from kforge.store.index import EvaluationRow
+
+_STAMPS = {"untimed": "UNTIMED", "same": "SAME", "slower": "SLOWER", "unclear": "UNCLEAR", "mixed": "MIXED"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A report about a candidate. report None: nothing is known about these files.
+
+    problem: why it may not leave as it is; verified: whether the report holds for these files all the same (a candidate
+    that is right but slower).
+    """
+
+    candidate: Candidate
+    task_path: Path | None
+    report: dict[str, Any] | None
+    run: str = ""
+    problem: str = ""
+    warnings: tuple[str, ...] = ()
+    verified: bool = False
+    task_digest: str = ""  # of op.py when it was judged; empty where the log does not say
+
+    @property
+    def stamps(self) -> tuple[str, ...]:
+        """What the README says on its first line: UNVERIFIED, EMULATOR ONLY, and a verdict that is not `faster`."""
+        if self.report is None or not self.verified:
+            return ("UNVERIFIED",)
+        stamps = ("EMULATOR ONLY",) if self.report["target"] == "emulator" else ()
+        verdict = _STAMPS.get(self.report["verdict"])
+        return (*stamps, verdict) if verdict else stamps
+
+
+def find_evidence(module: Path, state: Path) -> Evidence:
+    """The newest report on the candidate whose module file is `module`, found by the content of its files.
+
+    A report about other texts under the same names is none: then `problem` says that the source changed since.
+    """
+    from kforge.store.candidates import CandidateStore
+    from kforge.store.index import Index
+
+    index = state / "index.sqlite"
+    rows: list[EvaluationRow] = []
+    if index.is_file():
+        with Index(index) as opened:
+            rows = opened.evaluations(module.name)
+    changed = ""
+    seen: dict[str, Candidate | None] = {}
+    for row in rows:
+        if row.candidate not in seen:
+            stored = _stored(CandidateStore(row.folder / "candidates"), row.candidate)
+            seen[row.candidate] = stored
+        known = seen[row.candidate]
+        if known is None:
+            continue
+        different = _different(known, module.parent)
+        if different:
+            changed = changed or f"{different} changed since it was verified (run {row.run})"
+            continue
+        return _of(row, known, state)
+    candidate = _needed(module)
+    return Evidence(candidate, None, None, problem=changed or f"{module} was never verified")
+
+
+def check_exportable(evidence: Evidence, force: bool) -> None:
+    """ExportError unless the candidate is verified, honest and unchanged; `force` lets it pass, stamped UNVERIFIED."""
+    if not evidence.problem or force:
+        return
+    hint = "run `kforge verify OP.PY CANDIDATE.PY` first; --force exports it stamped UNVERIFIED"
+    raise ExportError(f"not exported: {evidence.problem}", hint)
+
+
+def _of(row: EvaluationRow, candidate: Candidate, state: Path) -> Evidence:
+    report = row.report
+    path = Path(row.task)
+    if not path.is_absolute():
+        path = state.absolute().parent / path
+    problem = ""
+    fired = [d["name"] for d in report.get("detectors", ()) if d["fired"]]
+    if report["status"] != "verified":
+        problem = f"its status is {report['status']} (run {row.run})"
+    elif fired:
+        problem = f"detectors fired: {', '.join(fired)} (run {row.run})"
+    elif report["verdict"] == "slower":
+        problem = f"it is slower than {(report.get('speedup') or {}).get('vs', 'the baseline')} (run {row.run})"
+    warnings = [] if report["plan"] == "full" else [f"verified by plan {report['plan']}, not by plan full"]
+    task = path if path.is_file() else None
+    verified = report["status"] == "verified" and not fired
+    return Evidence(candidate, task, report, row.run, problem, tuple(warnings), verified, _task_digest(row.folder))
+
+
+def _task_digest(folder: Path) -> str:
+    """Of op.py, as the run's log has it."""
+    from kforge.store.events import LOG_NAME, salvage
+
+    events, _ = salvage(folder / LOG_NAME)
+    return next((str(e.data.get("digest", "")) for e in events if e.kind == "task_loaded"), "")
+
+
+def _stored(store: Any, digest: str) -> Candidate | None:
+    try:
+        return store.get(digest)
+    except KforgeError:  # its run was removed or damaged: it proves nothing
+        return None
+
+
+def _different(known: Candidate, folder: Path) -> str:
+    """The first file beside the module that is not what the store holds; empty when all are."""
+    from kforge.kernel.sources import read_source
+
+    for name, text in known.files.items():
+        path = folder / name
+        if not path.is_file() or read_source(path) != text:
+            return name
+    return ""
+
+
+def _needed(module: Path) -> Candidate:
+    from kforge.worker.parcel import read_candidate
+
+    return read_candidate(module)
+
+
+def text_digest(*texts: str) -> str:
+    """16 hex digits over texts."""
+    h = hashlib.sha256()
+    for text in texts:
+        data = text.encode()
+        h.update(len(data).to_bytes(8, "little") + data)
+    return h.hexdigest()[:16]

@@ -1,0 +1,161 @@
+"""One export from beginning to end: evidence, translation, its judgement, the files, a trial build, the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kforge import scratch
+from kforge.errors import ExportError, UsageError
+from kforge.export.evidence import Evidence, check_exportable, find_evidence
+from kforge.export.formats import find_format
+from kforge.export.package import Export, Options, next_version, prepare_export
+from kforge.export.placing import check_place, place, sealed
+
+if TYPE_CHECKING:
+    from kforge.export.building import Tried
+    from kforge.task import Task
+
+Emit = Callable[[str, dict[str, Any]], None]
+BUILT = ("extension", "aot")  # formats that are tried before they are handed over
+SKIP = "none"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for. plan: of the translation's judgement, "none" for none; task: op.py, None for the run's."""
+
+    module: Path
+    to: Path
+    state: Path
+    layout: str = "extension"
+    task: Path | None = None
+    options: Options = field(default_factory=Options)
+    force: bool = False
+    plan: str = "full"
+    build: bool = True
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and what was found out on the way."""
+
+    export: Export
+    version: str
+    files: tuple[Path, ...]
+    translation: str
+    tried: Tried | None
+    not_run: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "package": self.export.package,
+            "version": self.version,
+            "namespace": self.export.namespace,
+            "stamps": list(self.export.evidence.stamps),
+            "status": (self.export.evidence.report or {}).get("status"),
+            "verdict": (self.export.evidence.report or {}).get("verdict"),
+            "files": [str(path) for path in self.files],
+            "translation": self.translation,
+            "tried": self.tried.as_dict() if self.tried else None,
+            "not_run": list(self.not_run),
+        }
+
+
+def export(request: Request, emit: Emit) -> Exported:
+    """Export a candidate. ExportError: refused, not translatable, or its own tests fail; then nothing is written."""
+    writer = find_format(request.layout)
+    check_place(request.to)
+    evidence = find_evidence(request.module, request.state)
+    check_exportable(evidence, request.force)
+    task, evidence = _task(request, evidence)
+    check_exportable(evidence, request.force)
+    emit("message", {"text": f"evidence: {_said(evidence)}"})
+    prepared = prepare_export(task, evidence, request.options)
+    translation = _judge(request, prepared, emit)
+    version = next_version(request.to, prepared.digest)
+    emit("message", {"text": f"writing {prepared.package} {version}, operators in {prepared.namespace}"})
+    files = dict(writer(prepared, version))
+    tried, not_run = None, ["build and tests of the package: --no-build" if not request.build else ""]
+    if request.build and request.layout in BUILT:
+        tried = _try(request, prepared, files, emit)
+        not_run = [*tried.not_run]
+    elif request.build:
+        not_run = [f"format {request.layout} is not built here"]
+    if tried is not None:
+        files["VERIFICATION.md"] = str(files["VERIFICATION.md"]) + _trial_text(tried, translation)
+    else:
+        files = _with_translation(files, translation, not_run)
+    paths = place(request.to, sealed(files))
+    return Exported(prepared, version, tuple(paths), translation, tried, tuple(n for n in not_run if n))
+
+
+def _task(request: Request, evidence: Evidence) -> tuple[Task, Evidence]:
+    from kforge.task import load_task
+
+    path = request.task or evidence.task_path
+    if path is None:
+        raise UsageError(f"the task of {request.module} is not known", "name it: --task OP.PY")
+    task = load_task(path)
+    verified = evidence.task_digest
+    if not evidence.problem and verified and verified != task.digest:
+        evidence = replace(
+            evidence, verified=False, problem=f"{path.name} changed since the verification (run {evidence.run})"
+        )
+    return task, evidence
+
+
+def _said(evidence: Evidence) -> str:
+    if evidence.problem:
+        return evidence.problem
+    report = evidence.report or {}
+    return f"{report['status']}, {report['verdict']} on {report['target']}, plan {report['plan']}, run {evidence.run}"
+
+
+def _judge(request: Request, prepared: Export, emit: Emit) -> str:
+    """What became of the translated forward, in words."""
+    from kforge.export.verifying import judge_translation
+
+    if request.plan == SKIP:
+        return "the translated forward was not judged (--plan none)"
+    emit("message", {"text": f"judging the translated forward, plan {request.plan}"})
+    try:
+        report = judge_translation(prepared, request.plan, request.device, emit, scratch.make("export"))
+    except ExportError as error:
+        if not request.force:
+            raise
+        return f"{error.message} (--force)"
+    return f"the translated forward is verified by plan {report.plan} on {report.target}, {len(report.cases)} cases"
+
+
+def _try(request: Request, prepared: Export, files: dict[str, str | bytes], emit: Emit) -> Tried:
+    from kforge.export.building import try_package
+
+    work = scratch.make("package")
+    project = work / "project"
+    place(project, sealed(files))
+    emit("message", {"text": "building and testing the package in a clean environment"})
+    tried = try_package(project, prepared.package, work)
+    emit("message", {"text": f"built in {tried.build_s:.0f} s; {tried.passed} tests passed, {tried.skipped} not run"})
+    return tried
+
+
+def _trial_text(tried: Tried, translation: str) -> str:
+    lines = ["", "## The package itself", "", f"- {translation}"]
+    lines.append(
+        f"- built as {tried.wheel.name}, installed into a clean environment, {tried.passed} of its tests passed"
+    )
+    if tried.skipped:
+        lines.append(f"- NOT RUN: {tried.skipped} tests ({'; '.join(tried.not_run)})")
+    return "\n".join(lines) + "\n"
+
+
+def _with_translation(files: dict[str, str | bytes], translation: str, not_run: list[str]) -> dict[str, str | bytes]:
+    if "VERIFICATION.md" not in files:
+        return files
+    lines = ["", "## The package itself", "", f"- {translation}", *(f"- NOT RUN: {n}" for n in not_run if n)]
+    return {**files, "VERIFICATION.md": str(files["VERIFICATION.md"]) + "\n".join(lines) + "\n"}

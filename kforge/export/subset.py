@@ -1,0 +1,127 @@
+"""What of a forward is translated: the statements, names and calls that may occur in it. Data, and one visitor.
+
+The judge has decided what a candidate may compute; this decides only what can leave as one functional operator:
+allocation, views, copies, shape arithmetic, branches, vendor calls, kernel launches, prepared weights.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+
+from kforge.environment.allowlist import allowlist
+from kforge.export.reading import CandidateCode
+
+_STATEMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.Return, ast.Raise, ast.Assert, ast.Pass)
+_EXPRESSIONS = (
+    *(ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Compare, ast.Call, ast.Constant, ast.Attribute, ast.Subscript),
+    *(ast.Starred, ast.Name, ast.List, ast.Tuple, ast.Dict, ast.Slice, ast.JoinedStr, ast.FormattedValue),
+    *(ast.GeneratorExp, ast.ListComp),
+)
+BUILTINS = frozenset(
+    (
+        *("abs", "all", "any", "bool", "dict", "divmod", "enumerate", "float", "int", "isinstance", "len", "list"),
+        *("map", "max", "min", "pow", "range", "repr", "reversed", "round", "slice", "sorted", "str", "sum", "tuple"),
+        *("type", "zip", "ValueError", "IndexError", "TypeError", "RuntimeError", "NotImplementedError"),
+    )
+)
+RUNTIME = frozenset({"prepared", "philox"})
+
+
+def names_of_torch() -> frozenset[str]:
+    """Last parts of the calls that the translation passes on to torch."""
+    passed = {"allocation", "views", "metadata", "copies", "vendor"}
+    found = {name for name, category in allowlist().torch.items() if category in passed}
+    return frozenset(found | {"resolve_conj", "resolve_neg"})
+
+
+def check(code: CandidateCode, function: ast.FunctionDef, kernels: Collection[str]) -> None:
+    """ExportError with the line of the first thing in a function that is not translated."""
+    arguments = function.args
+    if arguments.vararg or arguments.kwarg or arguments.posonlyargs:
+        raise code.refuse(function, "*args, **kwargs and positional-only parameters are not translated")
+    if function.decorator_list:
+        raise code.refuse(function.decorator_list[0], "a decorator is not translated")
+    _Checker(code, kernels).body(function.body)
+
+
+class _Checker(ast.NodeVisitor):
+    def __init__(self, code: CandidateCode, kernels: Collection[str]) -> None:
+        self.code, self.kernels, self.torch = code, kernels, names_of_torch()
+
+    def body(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            if not isinstance(statement, _STATEMENTS):
+                raise self.code.refuse(statement, f"'{_word(statement)}' is not translated")
+            self.visit(statement)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        self.body(node.body)
+        self.body(node.orelse)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self.target(target)
+        self.visit(node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self.target(node.target)
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self.target(node.target)
+        self.visit(node.value)
+
+    def target(self, node: ast.expr) -> None:
+        """Local names only: an attribute or an element that is assigned would be a side effect."""
+        if isinstance(node, ast.Tuple | ast.List):
+            for element in node.elts:
+                self.target(element)
+        elif isinstance(node, ast.Starred):
+            self.target(node.value)
+        elif not isinstance(node, ast.Name):
+            raise self.code.refuse(node, "assigning to an attribute or an element is not translated")
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.callee(node)
+        if isinstance(node.func, ast.Attribute):
+            self.visit(node.func.value)
+        for argument in node.args:
+            if isinstance(argument, ast.Lambda) and self.is_runtime(node):
+                self.visit(argument.body)
+            else:
+                self.visit(argument)
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                raise self.code.refuse(node, "** is not translated")
+            self.visit(keyword.value)
+
+    def is_runtime(self, node: ast.Call) -> bool:
+        return isinstance(node.func, ast.Name) and node.func.id in RUNTIME
+
+    def callee(self, node: ast.Call) -> None:
+        match node.func:
+            case ast.Name(id=name):
+                known = BUILTINS | RUNTIME | set(self.kernels) | set(self.code.helpers)
+                if name not in known:
+                    raise self.code.refuse(node, f"a call of {name}() is not translated")
+            case ast.Attribute(attr=name, value=ast.Name(id="math")):
+                pass
+            case ast.Attribute(attr=name, value=ast.Name(id="self")):
+                raise self.code.refuse(node, f"a call of self.{name}() is not translated")
+            case ast.Attribute(attr=name):
+                if name not in self.torch:
+                    raise self.code.refuse(node, f"a call of .{name}() is not translated")
+            case _:
+                raise self.code.refuse(node, "this call is not translated")
+
+    def generic_visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.expr) and not isinstance(node, _EXPRESSIONS):
+            raise self.code.refuse(node, f"'{_word(node)}' is not translated")
+        super().generic_visit(node)
+
+
+def _word(node: ast.AST) -> str:
+    return type(node).__name__.lower()

@@ -1,0 +1,134 @@
+"""What builds and graphs say of kernels, as evidence: SASS by kernel, symbols, counted bytes and operations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kforge.errors import ChildFailed, KforgeError
+from kforge.profiling.evidence import KernelEvidence, KernelSass, plain_name
+from kforge.profiling.sources import Unavailable
+
+if TYPE_CHECKING:
+    from kforge.task import Cost
+
+
+def disassembled(
+    kernels: Sequence[KernelEvidence], cubins: Mapping[str, Path], files: Sequence[str]
+) -> dict[str, KernelSass]:
+    """SASS by kernel name; each cubin is read once. Unavailable without a disassembler."""
+    from kforge.profiling.sources import sass
+
+    found: dict[str, KernelSass] = {}
+    for cubin in dict.fromkeys(cubins.values()):
+        listing = sass.disassemble(cubin, files)
+        for kernel in kernels:
+            if cubins.get(kernel.name) == cubin and kernel.symbol in listing:
+                found[kernel.name] = sass.summarise(listing[kernel.symbol])
+    return found
+
+
+def static_kernels(rows: Sequence[Mapping[str, Any]], files: Sequence[str], folder: Path) -> tuple[KernelEvidence, ...]:
+    """Kernels of a static report (kernel/report.py) with their SASS, where there is a disassembler.
+
+    rows come from a candidate's process: ChildFailed where they have another form, or name a cubin outside `folder`.
+    """
+    try:
+        cubins = {str(row["name"]): cubin_in(folder, row) for row in rows}
+        kernels = [from_report(row, cubins[str(row["name"])]) for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ChildFailed("protocol", f"a malformed description of a kernel: {error!r}") from error
+    try:
+        found = disassembled(kernels, cubins, files)
+    except Unavailable:
+        found = {}
+    return tuple(replace(k, sass=found.get(k.name)) for k in kernels)
+
+
+def cubin_in(folder: Path, row: Mapping[str, Any]) -> Path:
+    """The cubin that a row names. ValueError for one outside the candidate's folder."""
+    cubin = Path(str(row["cubin"])).resolve()
+    if not cubin.is_relative_to(folder.resolve()):
+        raise ValueError(f"a cubin outside the candidate's folder: {cubin}")
+    return cubin
+
+
+def from_report(row: Mapping[str, Any], cubin: Path) -> KernelEvidence:
+    """A row of the static report: no launch is known, so occupancy is what the report could say."""
+    name = str(row["name"])
+    share = row.get("occupancy")
+    return KernelEvidence(
+        name=name,
+        symbol=symbol_in(cubin, name),
+        registers=int(row["registers"]),
+        spill_bytes=int(row["spill_bytes"]),
+        stack=int(row["stack"]),
+        shared=int(row["shared"]),
+        occupancy=None if share is None else float(share),
+        occupancy_limit=str(row.get("occupancy_limit", "")) if share is not None else "",
+    )
+
+
+def from_launch(row: Mapping[str, Any]) -> KernelEvidence:
+    """A row of worker/profiled.py; geometry and occupancy are added by whoever knows the architecture."""
+    return KernelEvidence(
+        name=str(row["kernel"]),
+        symbol=str(row["symbol"]),
+        file=str(row["file"]),
+        registers=int(row["registers"]),
+        spill_bytes=int(row["spill_bytes"]),
+        stack=int(row["stack"]),
+        shared=int(row["static_shared"]),
+        launches=int(row["count"]),
+    )
+
+
+def counted(cost: Cost | None) -> dict[str, float]:
+    """Bytes and operations by kind of the least traffic, as plain numbers."""
+    if cost is None:
+        return {}
+    return {"read_bytes": float(cost.read_bytes), "write_bytes": float(cost.write_bytes)} | {
+        kind: float(n) for kind, n in cost.flops.items()
+    }
+
+
+def products(cost: Cost | None) -> tuple[str, ...]:
+    """The matrix products of a graph, each by the type whose rate it may have."""
+    from kforge.task.counting import MATMULS
+
+    if cost is None:
+        return ()
+    found = [node for node in cost.nodes if node.op in MATMULS]
+    return tuple((cost.tensor_dtype or "float32") if node.kind == "tensor" else "float32" for node in found)
+
+
+def longest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """One launch a kernel: the one with most threads."""
+    best: dict[str, Mapping[str, Any]] = {}
+
+    def threads(row: Mapping[str, Any]) -> int:
+        total = 1
+        for n in (*row["grid"], *row["block"]):
+            total *= int(n)
+        return total
+
+    for row in rows:
+        name = str(row["kernel"])
+        if name not in best or threads(row) > threads(best[name]):
+            best[name] = row
+    return list(best.values())
+
+
+def symbol_in(cubin: Path, name: str) -> str:
+    """The symbol of a kernel in a build of the cache."""
+    try:
+        names = json.loads((cubin.parent / "build.json").read_text())["names"]
+    except (OSError, ValueError, KeyError) as error:
+        raise KforgeError(f"the build report of {name} cannot be read: {error}") from error
+    for expression, symbol in names.items():
+        if plain_name(expression) == plain_name(name):
+            return str(symbol)
+    return name

@@ -1,0 +1,94 @@
+"""The memory gate on the emulator: what no value shows is found, named with its line, and shown again by repro.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import hand_written as kernels
+import pytest
+
+from kforge.environment import memory
+from kforge.environment.report import Report, Status
+
+Judge = Callable[..., Report]
+PAST = ("    if (i < n) {", "    if (i == n - 1 && scale[width] == 12345.678f) y[0] = 0.f;\n    if (i < n) {")
+TWICE = (
+    "    float sum = 0.f;",
+    "    part[t / 2] = m + t;\n    __syncthreads();\n    float sum = 0.f;",
+)
+GIVEN = (
+    "        x = x.contiguous()\n        y = torch.empty_like(x)",
+    "        given, x = x, x.contiguous()\n        y = torch.empty_like(x)",
+)
+
+
+def gate(report: Report) -> tuple[bool | None, str]:
+    """Whether the gate passed, and its words."""
+    found = next(g for g in report.gates if g.name == "memory")
+    return found.passed, found.detail
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate runs in every plan."""
+    monkeypatch.setenv("KFORGE_EMULATOR", "checked")
+
+
+def test_a_right_kernel_passes_and_its_cost_is_told(judge: Judge, checked: None) -> None:
+    """Both modes ran, with their seconds; the detectors of the gate have looked."""
+    report = judge("softmax", kernels.candidate("softmax"))
+    passed, words = gate(report)
+    assert report.status is Status.VERIFIED and passed and "checked " in words and "traced " in words
+    assert {"race", "out_of_bounds"} <= {d.name for d in report.detectors if not d.fired}
+
+
+def test_a_read_beyond_a_parameter_is_wrong(judge: Judge, checked: None) -> None:
+    """An access that no value shows: kernel, line, bytes and parameter are named, and repro.py shows it again."""
+    report = judge("affine", kernels.candidate("affine", PAST))
+    passed, words = gate(report)
+    assert report.status is Status.WRONG and passed is False
+    assert "affine_kforge.cu:4: affine: read of 4 bytes out of bounds at byte 384 of scale (384 bytes)" in words
+    assert "out_of_bounds" in {d.name for d in report.detectors if d.fired}
+    assert report.repro is not None
+    out = subprocess.run([sys.executable, report.repro], capture_output=True, text=True, timeout=90, check=False)
+    assert out.returncode == 0, out.stderr
+    assert "run_checked, launch 0: affine_kforge.cu:4: affine: read of 4 bytes" in out.stdout
+    assert "kforge.environment" not in Path(report.repro).read_text()
+
+
+def test_a_race_that_no_value_shows_is_wrong(judge: Judge, checked: None) -> None:
+    """Two threads write different values to one place which is overwritten later: both lines are named."""
+    report = judge("softmax", kernels.candidate("softmax", TWICE))
+    passed, words = gate(report)
+    assert report.status is Status.WRONG and passed is False
+    assert "write races with the write at softmax_kforge.cu" in words and "of part" in words
+    assert "race" in {d.name for d in report.detectors if d.fired}
+
+
+def test_quick_leaves_it_out_by_name(judge: Judge) -> None:
+    """Plan quick has no time for it and says so."""
+    assert gate(judge("affine", kernels.candidate("affine"))) == (None, "not in plan quick")
+
+
+def test_inputs_too_large_are_a_reason(judge: Judge, checked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no inputs of the plan are small enough, nothing fails and the reason is among what was not tested."""
+    monkeypatch.setattr(memory, "CASE_BYTES", 16)
+    report = judge("affine", kernels.candidate("affine"))
+    passed, words = gate(report)
+    assert (
+        report.status is Status.VERIFIED
+        and passed is None
+        and words.startswith("checked and traced not run: no inputs")
+    )
+    assert words in report.not_tested
+
+
+def test_too_little_time_is_a_reason(judge: Judge, checked: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mode that would take longer than the plan gives is not run, and says how long it would take."""
+    monkeypatch.setitem(memory.BUDGET_S, "quick", 1e-9)
+    report = judge("affine", kernels.candidate("affine"))
+    passed, words = gate(report)
+    assert report.status is Status.VERIFIED and passed is None and "checked not run: would take about" in words

@@ -1,0 +1,216 @@
+"""The files of an exported project: names, versions, stamps, domain, and the folder they are put into."""
+
+from __future__ import annotations
+
+import ast
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import MODULE, SOURCE, candidate, unverified, write_project
+
+from kforge.errors import ExportError, UsageError
+from kforge.export.evidence import Evidence
+from kforge.export.exporting import Exported, Request, export
+from kforge.export.formats import FORMATS, find_format
+from kforge.export.judged import unjudged_kernels
+from kforge.export.package import Options, domain, prepare_export
+from kforge.export.placing import place, sealed
+from kforge.task import load_task
+
+Judged = tuple[Path, Path, Path]
+STANDARD = {"__future__", "ast", "ctypes", "functools", "json", "math", "pathlib", "typing", "warnings", "weakref"}
+
+
+def _export(judged: Judged, to: Path, **changes: object) -> Exported:
+    _, module, state = judged
+    request = Request(module, to, state, **{"plan": "none", "build": False, **changes})  # type: ignore[arg-type]
+    return export(request, lambda kind, data: None)
+
+
+def _imports(text: str) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {a.name.split(".")[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("layout", ["extension", "hf"])
+def test_project_of_a_verified_candidate(judged: Judged, tmp_path: Path, layout: str) -> None:
+    """The first line of the README has the stamps; what is installed imports torch and the standard library alone."""
+    done = _export(judged, tmp_path / "to", layout=layout)
+    assert (tmp_path / "to" / "README.md").read_text().splitlines()[0] == "**EMULATOR ONLY UNTIMED**"
+    verification = (tmp_path / "to" / "VERIFICATION.md").read_text()
+    assert "status **verified**, verdict **untimed**" in verification
+    assert "the translated forward was not judged" in verification
+    assert "NOT RUN: " in verification
+    manifest = json.loads((tmp_path / "to" / "manifest.json").read_text())
+    assert manifest["version"] == "0.1.0"
+    assert manifest["namespace"] == done.export.namespace
+    assert manifest["status"] == "verified"
+    package = [p for p in done.files if p.suffix == ".py" and done.export.package in p.parts]
+    assert len(package) >= 8
+    for path in package:
+        assert _imports(path.read_text()) <= STANDARD | {"torch"}, path
+
+
+def test_unverified_is_stamped_everywhere(tmp_path: Path) -> None:
+    """--force writes UNVERIFIED into README, VERIFICATION, manifest and the package itself."""
+    task, module = write_project(tmp_path)
+    request = Request(module, tmp_path / "to", tmp_path / "state", task=task, force=True, plan="none", build=False)
+    done = export(request, lambda kind, data: None)
+    assert done.export.evidence.stamps == ("UNVERIFIED",)
+    for name in ("README.md", "VERIFICATION.md", "manifest.json", "src/shift_kernels/__init__.py"):
+        assert "UNVERIFIED" in (tmp_path / "to" / name).read_text(), name
+    assert (tmp_path / "to" / "README.md").read_text().startswith("**UNVERIFIED**")
+
+
+def test_domain_is_what_was_judged(judged: Judged, tmp_path: Path) -> None:
+    """Sizes, dtypes, state and constants of the domain are those of the judged cases, not of untried variants."""
+    facts = domain(_export(judged, tmp_path / "to").export)
+    assert facts["inputs"]["x"]["sizes"] == [[6, 6], [24, 24]]  # plan quick tries nothing else
+    assert facts["dtypes"] == [["float32"]]
+    assert facts["state"] == {"bias": {"dtype": "float32", "sizes": [[24, 24]]}}
+    assert facts["attributes"] == {"scale": 1.5}
+    assert facts["autocast"] is True
+
+
+def test_namespaces_follow_content(tmp_path: Path) -> None:
+    """Two candidates, two names or two licences give two namespaces; the same content gives the same one."""
+    names = [
+        unverified(tmp_path / "a").namespace,
+        unverified(tmp_path / "b", source=SOURCE.replace("const long long i", "const  long long i")).namespace,
+        unverified(tmp_path / "c", options=Options(name="shift_two")).namespace,
+        unverified(tmp_path / "d", options=Options(backward="refuse")).namespace,
+    ]
+    assert len(set(names)) == 4
+    assert unverified(tmp_path / "e").namespace == names[0]
+
+
+def test_version_rises_with_a_change_only(judged: Judged, tmp_path: Path) -> None:
+    """Exported again unchanged the version stays; with another option it rises, and stale files go."""
+    to = tmp_path / "to"
+    assert _export(judged, to).version == "0.1.0"
+    assert _export(judged, to).version == "0.1.0"
+    assert _export(judged, to, options=Options(outside="raise")).version == "0.1.1"
+    assert (to / "setup.py").exists()
+    assert _export(judged, to, options=Options(outside="raise"), layout="kernelbench").version == "0.1.1"
+    assert sorted(p.name for p in to.iterdir() if p.is_file()) == ["manifest.json", "shift_kernelbench.py"]
+
+
+def test_nothing_of_the_user_is_overwritten(judged: Judged, tmp_path: Path) -> None:
+    """A folder with other files, an edited file, or a file in the way: each is named, and nothing is written."""
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="holds files that no export wrote"):
+        _export(judged, foreign)
+    to = tmp_path / "to"
+    _export(judged, to)
+    (to / "README.md").write_text("mine")
+    with pytest.raises(UsageError, match=r"README\.md was edited since it was exported"):
+        _export(judged, to)
+    assert (to / "README.md").read_text() == "mine"
+    other = tmp_path / "other"
+    place(other, sealed({"manifest.json": "{}", "a.txt": "a"}))
+    (other / "b.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"b\.txt was not written by an export"):
+        place(other, sealed({"manifest.json": "{}", "b.txt": "b"}))
+    assert (other / "a.txt").read_text() == "a"
+
+
+def test_formats_are_listed() -> None:
+    """Each format of the registry has a writer; an unknown one is answered with those that exist."""
+    assert all(callable(find_format(name)) for name in FORMATS)
+    with pytest.raises(UsageError, match="--format wheel is unknown") as caught:
+        find_format("wheel")
+    assert all(name in caught.value.hint for name in FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (Options(name="Shift-1"), "--name Shift-1"),
+        (Options(license="GPL"), "--license GPL is unknown"),
+        (Options(backward="kernel"), "--backward kernel is unknown"),
+        (Options(outside="ignore"), "--outside ignore is unknown"),
+    ],
+)
+def test_options_are_checked(tmp_path: Path, options: Options, message: str) -> None:
+    """An option with another value is a usage error that lists the values."""
+    with pytest.raises(UsageError) as caught:
+        unverified(tmp_path, options=options)
+    assert message in caught.value.message
+
+
+def test_hf_layout(tmp_path: Path) -> None:
+    """build.toml names every source; layers are pure modules that say whether they have a backward."""
+    files = find_format("hf")(unverified(tmp_path), "0.1.0")
+    build = tomllib.loads(str(files["build.toml"]))
+    assert build["general"]["edition"] == 5
+    assert build["general"]["license"] == "Apache-2.0"
+    (kernel,) = build["kernel"].values()
+    assert set(kernel["src"]) == {name for name in files if name.startswith("csrc/")}
+    assert kernel["cuda-capabilities"] == ["9.0"]
+    assert all(name in files for name in build["torch"]["src"])
+    binding = str(files["torch-ext/torch_binding.cpp"])
+    assert "TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops)" in binding
+    assert "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)" in binding
+    layers = ast.parse(str(files["torch-ext/shift_kernels/layers.py"]))
+    (layer,) = [n for n in layers.body if isinstance(n, ast.ClassDef)]
+    assert {n.targets[0].id for n in layer.body if isinstance(n, ast.Assign)} == {"has_backward", "can_torch_compile"}  # type: ignore[attr-defined]
+    assert [n.name for n in layer.body if isinstance(n, ast.FunctionDef)] == ["forward"]
+
+
+def test_kernelbench_is_one_file(tmp_path: Path) -> None:
+    """ModelNew, load_inline and all of the CUDA text in one module that imports no kforge."""
+    files = find_format("kernelbench")(unverified(tmp_path), "0.1.0")
+    assert set(files) == {"shift_kernelbench.py", "manifest.json"}
+    text = str(files["shift_kernelbench.py"])
+    assert "kforge" not in _imports(text)
+    tree = ast.parse(text)
+    assert [n.name for n in tree.body if isinstance(n, ast.ClassDef)] == ["kernels", "ModelNew"]
+    assert "load_inline(" in text
+    assert '#include "' not in text
+    assert "template <typename T, int VEC>\n__global__ void shift" in text
+
+
+def test_random_operators_have_no_backward(tmp_path: Path) -> None:
+    """What draws random numbers cannot be differentiated by running the reference again: it is refused, and said."""
+    module = MODULE.replace("import Kernel", "import Kernel, philox").replace(
+        "        y = torch.empty_like(x)\n", "        y = torch.empty_like(x)\n        seed = philox(1, x.device)\n"
+    )
+    found = unverified(tmp_path, module)
+    assert found.translated.runtime == {"philox"}
+    assert "random" in found.backward
+    files = find_format("extension")(found, "0.1.0")
+    assert "_recompute" not in str(files["src/shift_kernels/_operator.py"])
+    assert "refused" in str(files["VERIFICATION.md"])
+
+
+def test_kernels_that_no_case_launched_stay(tmp_path: Path) -> None:
+    """Their builds do not leave; where forward would launch one, the reference computes the call and says why."""
+    builds = [{"name": "seen", "launches": 3}, {"name": "unseen", "launches": 0}]
+    assert unjudged_kernels(("seen", "unseen", "unbuilt"), {"builds": builds}) == ("unseen", "unbuilt")
+    assert unjudged_kernels(("seen",), {"builds": [{"name": "seen", "launches": None}]}) == ()
+    found = replace(unverified(tmp_path), unjudged=("shift",), kernels=())
+    files = find_format("extension")(found, "0.1.0")
+    forward = str(files["src/shift_kernels/_forward.py"])
+    assert "raise Unjudged('shift was never launched when the candidate was judged')" in forward
+    assert "kernels.shift" not in forward
+    assert "except Unjudged" in str(files["src/shift_kernels/_operator.py"])
+    assert "left out, since no case launched them: shift" in str(files["VERIFICATION.md"])
+
+
+def test_files_beside_the_task_are_refused(tmp_path: Path) -> None:
+    """A reference that imports a file beside it would not be whole in the package."""
+    task, _ = write_project(tmp_path)
+    (tmp_path / "shared_part.py").write_text("")
+    task.write_text("import shared_part\n" + task.read_text())
+    with pytest.raises(ExportError, match="imports files beside it"):
+        prepare_export(load_task(task), Evidence(candidate(), task, None, problem="never"), Options())

@@ -1,0 +1,21 @@
+# task: pointwise
+# plan: quick
+# status: wrong
+# fires: unwritten_output
+# cuda: if (i < n) { -> if (i < n - 5) {
+"""Row 30: the last elements are left as they were found."""
+
+import torch
+from torch import nn
+
+from kforge.kernel import Kernel
+
+gelu2 = Kernel("gelu2", source="pointwise_kforge.cu", grid="(ceil_div(n, 256), 1, 1)", block="(256, 1, 1)")
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        given, x = x, x.contiguous()
+        y = torch.empty_like(x)
+        gelu2(x, y, x.numel())
+        return y if given.is_contiguous() else torch.empty_like(given).copy_(y)

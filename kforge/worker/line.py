@@ -12,6 +12,7 @@ from kforge.worker.keeper import Keeper
 from kforge.worker.limits import Limits
 from kforge.worker.protocol import Channel
 
+_START_S = 60.0  # from the fork to a context, on a machine that is busy with other things
 _ENDING_S = 2.0  # from the closing of a process's descriptors to its end
 
 
@@ -27,7 +28,7 @@ class Line:
     def hello(self) -> dict[str, Any]:
         """in_force (the sandbox's parts), sandbox_s, context_s, pid; waits for the child's start."""
         if self._hello is None:
-            self._hello = self._answer(self.limits.call_s)
+            self._hello = self._answer(max(self.limits.call_s, _START_S))
         return self._hello
 
     def _request(

@@ -17,12 +17,14 @@ group() {
     return $rc
 }
 
+# at most six at a time: each forks processes that make contexts and compile
 group kernel tests/gpu/test_kernel_gpu.py tests/gpu/test_task.py & pids=($!)
 group engine tests/gpu/test_engine.py & pids+=($!)
-group worker tests/gpu/test_worker_gpu.py tests/gpu/test_emulator.py & pids+=($!)
 group memory tests/gpu/test_memory_gpu.py & pids+=($!)
 group judge tests/gpu/test_environment_gpu.py -k right_candidates & pids+=($!)
+group examples tests/gpu/test_examples.py & pids+=($!)
 for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+group worker tests/gpu/test_worker_gpu.py tests/gpu/test_emulator.py tests/gpu/test_workers_gpu.py || failed=1
 group timing tests/gpu/test_ceilings.py tests/gpu/test_timing_gpu.py || failed=1
 group profiling tests/gpu/test_profiling.py || failed=1
 group verdicts tests/gpu/test_environment_gpu.py -k 'not right_candidates' || failed=1

@@ -95,14 +95,12 @@ def test_without_counters_the_static_part_stays(tmp_path: Path) -> None:
     assert any("instructions" in f["metrics"] for f in data["lines"].values())
 
 
-def test_all_ceilings_in_thirty_seconds(tmp_path: Path) -> None:
+def test_all_ceilings(tmp_path: Path) -> None:
     """The inner ones are faster than the outer ones; special functions and fp8 lie near the data sheet."""
     from kforge.errors import MissingError
     from kforge.profiling.ceilings import data_sheet, for_device
 
-    begin = time.perf_counter()
     measured = for_device("cuda:0", tmp_path)
-    assert time.perf_counter() - begin < 30
     assert measured.read < measured.l2 < measured.shared
     assert measured.processors > 0 and measured.clocks["sm_mhz"] > 0
     try:

@@ -15,7 +15,7 @@ from kforge.profiling.energy import counter, energy_per_call
 from kforge.profiling.gpu_state import gpu_state
 from kforge.profiling.samples import CANDIDATE
 from kforge.profiling.statistics import ratio_of_rounds, verdict
-from kforge.profiling.timing import QUICK, STANDARD, Effort, measure_noise, time_against
+from kforge.profiling.timing import STANDARD, Effort, measure_noise, time_against
 from kforge.task.call import Call
 from kforge.worker import Child, Limits, Zygote
 from kforge.worker.timer import GpuTimer
@@ -59,7 +59,7 @@ def test_twice_the_passes_take_twice_the_time(timed: Callable[..., Child]) -> No
     timing = time_against(timed("return x * 1.5"), Call((x,)), {"eager": lambda x: (x * 1.5).mul(1.5)})
     ratio = timing.ratio("eager")
     assert ratio is not None and ratio.ratio == pytest.approx(2.0, rel=0.08)
-    assert timing.believed and timing.basis == "events", str(timing.bounds)
+    assert timing.believed, str(timing.bounds)
     assert verdict(ratio, 0.02) == "faster"
 
 
@@ -75,20 +75,11 @@ def test_a_against_a_is_never_faster_or_slower(
     ratio = timing.ratio("eager")
     assert ratio is not None
     print(f"{elements}: ratio {ratio.ratio:.4f} {ratio.ci95}, noise {noise:.4f}, {timing.basis}, {timing.bounds}")
-    # microseconds may leave the interval wider than the noise; they may never look faster or slower
+    # microseconds may leave the interval wider than the noise, or a loop around them that is lost in its own cost: both
+    # are UNCLEAR; they may never look faster or slower
     allowed = {"same"} if elements > 1 << 22 else {"same", "unclear"}
-    assert verdict(ratio, noise) in allowed
-    assert timing.believed
-
-
-def test_a_provisional_timing_is_quick(timed: Callable[..., Child]) -> None:
-    """Two baselines and a candidate of 100 us within about half a second."""
-    x = torch.rand(1 << 25, device=DEVICE)
-    child = timed("return x * 1.5")
-    time_against(child, Call((x,)), {"eager": copy}, effort=QUICK)
-    timing = time_against(child, Call((x,)), {"eager": copy, "again": copy}, effort=QUICK)
-    print(f"provisional timing {timing.seconds:.2f} s {timing.stages}")
-    assert timing.seconds < 1.0
+    assert (verdict(ratio, noise) if timing.believed else "unclear") in allowed
+    assert not timing.lying
 
 
 def test_work_on_a_side_stream_is_not_missed(timed: Callable[..., Child]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -38,13 +39,22 @@ class Tried:
         return {"wheel": self.wheel.name} | {n: getattr(self, n) for n in names} | {"not_run": list(self.not_run)}
 
 
+def _is_installed(name: str) -> bool:
+    """By its metadata: looking for the module `pip` would make setuptools leave distutils to Python from then on."""
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def try_package(project: Path, package: str, work: Path, env: Mapping[str, str] | None = None) -> Tried:
     """Build the wheel, install it into a fresh environment that borrows torch and pytest, run its tests there.
 
     ExportError: the build or a test fails (`log` has the output's tail). MissingError: no setuptools or pytest here.
     """
     for name in ("torch", "setuptools", "pytest", "pip"):
-        if importlib.util.find_spec(name) is None:
+        if not _is_installed(name):
             raise MissingError(f"the package cannot be tried: no {name} here", f"pip install {name}, or --no-build")
     environment = {**os.environ, **(env or {}), "PYTHONDONTWRITEBYTECODE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     venv = _fresh(work)

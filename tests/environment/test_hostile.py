@@ -71,7 +71,8 @@ def test_a_size_written_into_the_kernel_is_wrong_elsewhere(judge: Judge) -> None
     fixed = kernels.candidate("softmax", ("c < cols; c += 64) out", "c < 200; c += 64) out"))
     assert judge("softmax", fixed, "quick").status is Status.VERIFIED
     report = judge("softmax", fixed, "standard")
-    assert report.status in (Status.WRONG, Status.CRASHED) and "shape" in report.failure
+    assert report.status in (Status.WRONG, Status.CRASHED)  # what it writes beyond its output may end its process
+    assert report.status is Status.CRASHED or "shape" in report.failure
 
 
 def test_a_candidate_may_refuse_other_sizes(judge: Judge) -> None:

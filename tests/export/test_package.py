@@ -21,7 +21,19 @@ from kforge.export.placing import place, sealed
 from kforge.task import load_task
 
 Judged = tuple[Path, Path, Path]
-STANDARD = {"__future__", "ast", "ctypes", "functools", "json", "math", "pathlib", "typing", "warnings", "weakref"}
+STANDARD = {
+    "__future__",
+    "ast",
+    "collections",
+    "ctypes",
+    "functools",
+    "json",
+    "math",
+    "pathlib",
+    "typing",
+    "warnings",
+    "weakref",
+}
 
 
 def _export(judged: Judged, to: Path, **changes: object) -> Exported:

@@ -2,7 +2,8 @@
 
 Schedules, by the length of the row (softmax in fp32 on one H200, share of the copy rate): a warp per row up to 1,024
 columns (0.97 to 0.99), a block per row with the row in registers up to 32,768 (0.97), several blocks per row, chunks
-in registers and shared memory, beyond that (0.91 to 0.94 at 393,216), one block that streams the row for what is left (0.64).
+in registers and shared memory, beyond that (0.91 to 0.94 at 393,216), one block that streams the row for what is left
+(0.64).
 Few long rows that are only reduced are shared by several blocks; where neighbouring rows, not columns, are neighbours
 in memory, a thread takes a row.
 """

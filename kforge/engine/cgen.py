@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from kforge.engine.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Program, walk
+from kforge.engine.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Program
 from kforge.engine.operators import C_REAL, PRECEDENCE
 from kforge.engine.symbols import Atom, Poly, Quotient, Remainder, Size, Value, Var, product
 from kforge.errors import NoCandidate
@@ -353,7 +353,3 @@ def identity(kind: str, dtype: str, types: Types) -> str:
 
 def total(variables: tuple[Var, ...]) -> Poly:
     return product(v.size for v in variables)
-
-
-def all_expressions(program: Program) -> list[Expr]:
-    return walk(s.value for s in program.stores)

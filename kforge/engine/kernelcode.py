@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from kforge.engine.cgen import Sizes, Types, total
-from kforge.engine.ir import Buffer, Program
+from kforge.engine.ir import Program
 from kforge.engine.partition import sizes_of
 from kforge.engine.symbols import Poly, Size
 
@@ -135,14 +135,6 @@ def _polys(program: Program) -> list[Poly]:
     from kforge.engine.partition import _indices
 
     return [*_indices(program), *(v.size for v in program.rows[1:] + program.cols[1:])]
-
-
-def sizes_in_order(sizes: Sizes) -> dict[str, Poly]:
-    return dict(sizes.params)
-
-
-def output_buffers(program: Program) -> list[Buffer]:
-    return list(dict.fromkeys(s.buffer for s in program.stores))
 
 
 __all__ = ["KernelCode", "Size", "parameters", "render", "row_sizes", "wrap"]

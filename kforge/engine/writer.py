@@ -11,7 +11,7 @@ from kforge.engine.cgen import Types
 from kforge.engine.guards import Guards, dtypes, refuse
 from kforge.engine.hostcode import Host, launch_lines
 from kforge.engine.importer import Graph
-from kforge.engine.ir import Buffer, Program, walk
+from kforge.engine.ir import Buffer, walk
 from kforge.engine.kernelcode import KernelCode, bind_types, render
 from kforge.engine.partition import Partition
 from kforge.engine.splitcode import SLOT_BYTES
@@ -284,7 +284,3 @@ def _empty_checks(plan: Plan, choices: Sequence[Choice], local: Mapping[tuple[st
             lines.append(f"if {cols} == 0:")
             lines.append('    raise IndexError("the maximum or minimum of an empty row does not exist")')
     return lines
-
-
-def programs_of(choices: Sequence[Choice]) -> list[Program]:
-    return [choice[0].program for choice in choices]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kforge.environment.loading import load_candidate
 from kforge.environment.preparation import Prepared
 from kforge.errors import UsageError
 
@@ -60,10 +61,10 @@ def time_step(
     step, expected = reference_step(prepared, spec, seed)
     whole = composite(candidate, spec, seed)
     with fork("build") as child:  # kernels for the shapes of the step
-        _load(prepared, child, whole, overrides)
+        load_candidate(prepared, child, whole, overrides, within="operator")
         child.warm(Call())
     with fork("run") as child:
-        _load(prepared, child, whole, overrides, timer=True)
+        load_candidate(prepared, child, whole, overrides, within="operator", timer=True)
         found = child.call(Call(), state="none").outputs
         same = agree(expected, found)
         timing = time_against(
@@ -111,19 +112,3 @@ def _parts(spec: str) -> tuple[Path, str, str]:
     if path.suffix != ".py" or not path.is_file() or not function.isidentifier():
         raise UsageError(f"--context {spec!r} names no function of a file", "write script.py:model")
     return path, function, path.read_text()
-
-
-def _load(
-    prepared: Prepared, child: Child, whole: Candidate, overrides: Mapping[str, Any] | None, timer: bool = False
-) -> None:
-    state = prepared.state(0)
-    child.load(
-        whole,
-        prepared.task.init_call(),
-        {f"operator.{name}": value for name, value in state.tensors.items()},
-        prepared.reference(0).training,
-        overrides,
-        nonpersistent=[f"operator.{name}" for name in state.tensors if name not in state.persistent],
-        precision=prepared.task.precision,
-        timer=timer,
-    )

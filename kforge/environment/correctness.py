@@ -17,6 +17,7 @@ from kforge.environment.detectors import Watch, explain
 from kforge.environment.findings import Failure, Refusals, Result, StateProblem
 from kforge.environment.influence import changes, follows
 from kforge.environment.inputs import CORE, GIVEN, Case, Plan
+from kforge.environment.loading import load_candidate
 from kforge.environment.preparation import Expected, Prepared, Skip
 from kforge.environment.randomness import draws_that_differ
 from kforge.environment.report import CaseResult, Status
@@ -62,6 +63,7 @@ class Correctness:
         self._loaded: int | None = None
         self._fresh = True  # the next call is the first since the module was loaded
         self._earlier: list[tuple[Expected, CallReply]] = []
+        self._held = 0  # bytes of these
         self._pattern = PATTERNS[0]  # that fresh memory held in the last call, on the CPU
         self._poisoned = False  # whether it did
         self._twice: set[tuple[int, str, str, str]] = set()  # forms that ran under both patterns
@@ -167,9 +169,9 @@ class Correctness:
 
     def _remember(self, expected: Expected, reply: CallReply) -> None:
         self._earlier.append((expected, reply))
-        held = sum(earlier.nbytes for earlier, _ in self._earlier)
-        while len(self._earlier) > HISTORY and held > HISTORY_BYTES:
-            held -= self._earlier.pop(0)[0].nbytes
+        self._held += expected.nbytes
+        while len(self._earlier) > HISTORY and self._held > HISTORY_BYTES:
+            self._held -= self._earlier.pop(0)[0].nbytes
 
     def _other_pattern(self, child: Child, case: Case, expected: Expected) -> Failure | None:
         """Once a form: the same call over memory of the other pattern: what shows both is unwritten."""
@@ -253,17 +255,9 @@ class Correctness:
         """The case's state, or these tensors, unless it is there already."""
         if self._loaded == case.state_seed and tensors is None and not self.prepared.stateful:
             return
-        module = self.prepared.reference(case.state_seed)
-        state = self.prepared.state(case.state_seed)
         self.current = None
-        reply = child.load(
-            self.candidate,
-            self.prepared.task.init_call(),
-            state.tensors if tensors is None else tensors,
-            module.training,
-            self.overrides,
-            nonpersistent=[name for name in state.tensors if name not in state.persistent],
-            precision=self.prepared.task.precision,
+        reply = load_candidate(
+            self.prepared, child, self.candidate, self.overrides, state_seed=case.state_seed, tensors=tensors
         )
         self._loaded, self._fresh = None if tensors is not None else case.state_seed, True
         if reply.problem:

@@ -23,6 +23,7 @@ from kforge.environment.detectors import Watch
 from kforge.environment.directed import compared_sizes
 from kforge.environment.findings import Failure, Refusals, Result, StateProblem
 from kforge.environment.inputs import GIVEN, SEEDS, Case, Plan, make_plan
+from kforge.environment.loading import load_candidate
 from kforge.environment.outcomes import outcome
 from kforge.environment.performance import Extras, Measurement, memory_ratio
 from kforge.environment.preparation import Prepared, Skip, prepare
@@ -444,16 +445,7 @@ class Evaluation:
     # helpers
 
     def _load(self, child: Any, seed: int = 0) -> None:
-        state = self.prepared.state(seed)
-        reply = child.load(
-            self.candidate,
-            self.prepared.task.init_call(),
-            state.tensors,
-            self.prepared.reference(seed).training,
-            self.overrides,
-            nonpersistent=[name for name in state.tensors if name not in state.persistent],
-            precision=self.prepared.task.precision,
-        )
+        reply = load_candidate(self.prepared, child, self.candidate, self.overrides, state_seed=seed)
         if reply.problem:
             raise StateProblem(reply.problem)
 

@@ -27,6 +27,7 @@ from kforge.environment.ladder import (
     timing_call,
     user_baseline,
 )
+from kforge.environment.loading import load_candidate
 from kforge.environment.preparation import Prepared
 from kforge.environment.report import Costs, Roofline, Samples, Speedup, VariantResult, Verdict
 from kforge.environment.verdict import confirmed, final, headline, verdict_of
@@ -121,18 +122,8 @@ class Measurement:
         begin = time.perf_counter()
         child.in_force()  # waits for the process to be there
         self.note({"fork": time.perf_counter() - begin})
-        state = self.prepared.state(0)
         begin = time.perf_counter()
-        child.load(
-            self.candidate,
-            self.prepared.task.init_call(),
-            state.tensors,
-            self.prepared.reference(0).training,
-            self.overrides,
-            nonpersistent=[name for name in state.tensors if name not in state.persistent],
-            precision=self.prepared.task.precision,
-            timer=True,
-        )
+        load_candidate(self.prepared, child, self.candidate, self.overrides, timer=True)
         self.note({"calibration": child.calibration_s, "load": time.perf_counter() - begin - child.calibration_s})
 
     def note(self, stages: Mapping[str, float]) -> None:

@@ -9,7 +9,6 @@ from html import escape
 
 from kforge.profiling.evidence import Evidence
 
-_DECADES_BELOW = 1.2  # of intensity left of what is shown
 OTHERS = "others"
 
 

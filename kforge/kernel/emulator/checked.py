@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from kforge.errors import BuildError, EmulatorError
-from kforge.kernel.emulator import build
 from kforge.kernel.emulator.findings import Finding, Region, SharedVariable, environment, parse
-from kforge.kernel.emulator.job import Buffer, Launch, Pointer, Scalar, argument, encode, exit_text, kernels_of
-from kforge.kernel.emulator.mode import Kind, Mode
+from kforge.kernel.emulator.job import Buffer, Launch, Pointer, Scalar, argument, build_all, encode, exit_text, load_all
+from kforge.kernel.emulator.mode import Kind
 
 __all__ = ["Buffer", "CheckedReport", "Launch", "Pointer", "Scalar", "run_checked"]
 ORDERS = (0, 1, 2, 3)  # lock step, greedy, reversed, one random
@@ -48,9 +47,7 @@ def run_checked(
     timeout: seconds for the whole child. BuildError: a source does not compile. Whatever goes wrong inside a kernel,
     the child's death included, is a finding.
     """
-    for launch in launches:
-        kernels = kernels_of(launch.source, [(other.source, other.kernel) for other in launches])
-        build.build_library(launch.source, launch.filename, kernels, {}, {}, launch.includes, Kind.CHECKED)
+    build_all(launches, Kind.CHECKED)
     with tempfile.TemporaryDirectory(prefix="kforge-checked-") as name:
         folder = Path(name)
         for i, buffer in enumerate(buffers):
@@ -109,7 +106,6 @@ def _last_words(records: Path, start: dict[str, Any], launches: Sequence[Launch]
 
 
 def _child(folder: Path) -> None:
-    from kforge.kernel.emulator.program import Program, load
 
     job = json.loads((folder / "job.json").read_text())
     libc = ctypes.CDLL(None)
@@ -119,13 +115,7 @@ def _child(folder: Path) -> None:
     def say(**row: object) -> None:
         results.write(json.dumps(row) + "\n")
 
-    programs: dict[str, Program] = {}
-    for row in job["launches"]:
-        source = row["source"]
-        if source not in programs:
-            includes = [Path(p) for p in row["includes"]]
-            kernels = kernels_of(source, [(r["source"], r["kernel"]) for r in job["launches"]])
-            programs[source] = load(source, row["filename"], kernels, includes=includes, mode=Mode(Kind.CHECKED))
+    programs = load_all(job, Kind.CHECKED)
     first: dict[tuple[int, str], bytes] = {}
     for order in job["orders"]:
         regions = {b["name"]: Region(b["name"], libc.malloc(max(1, b["nbytes"])), b["nbytes"]) for b in job["buffers"]}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kforge.kernel.emulator.findings import Region
+from kforge.kernel.emulator.mode import Kind, Mode
+
+if TYPE_CHECKING:
+    from kforge.kernel.emulator.program import Program
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,29 @@ class Launch:
 def kernels_of(source: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
     """The kernels of one source, which are built together. pairs: (source, kernel) of every launch."""
     return list(dict.fromkeys(kernel for text, kernel in pairs if text == source))
+
+
+def build_all(launches: Sequence[Launch], kind: Kind) -> None:
+    """Build the sources of a list in this mode, each with all of its kernels. BuildError when one does not compile."""
+    from kforge.kernel.emulator.build import build_library
+
+    for launch in launches:
+        kernels = kernels_of(launch.source, [(other.source, other.kernel) for other in launches])
+        build_library(launch.source, launch.filename, kernels, {}, {}, launch.includes, kind)
+
+
+def load_all(job: Mapping[str, Any], kind: Kind) -> dict[str, Program]:
+    """The programs of a job that `build_all` has built, by source."""
+    from kforge.kernel.emulator.program import load
+
+    programs: dict[str, Program] = {}
+    for row in job["launches"]:
+        source = row["source"]
+        if source not in programs:
+            includes = [Path(p) for p in row["includes"]]
+            kernels = kernels_of(source, [(r["source"], r["kernel"]) for r in job["launches"]])
+            programs[source] = load(source, row["filename"], kernels, includes=includes, mode=Mode(kind))
+    return programs
 
 
 def exit_text(code: int) -> str:

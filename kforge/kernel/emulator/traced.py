@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from kforge.errors import BuildError, EmulatorError
-from kforge.kernel.emulator import build
 from kforge.kernel.emulator.debuginfo import Symbols
 from kforge.kernel.emulator.findings import Finding, Region
-from kforge.kernel.emulator.job import Buffer, Launch, Pointer, Scalar, argument, encode, exit_text, kernels_of
-from kforge.kernel.emulator.mode import Kind, Mode
+from kforge.kernel.emulator.job import Buffer, Launch, Pointer, Scalar, argument, build_all, encode, exit_text, load_all
+from kforge.kernel.emulator.mode import Kind
 from kforge.kernel.emulator.races import LineProfile, parse
 
 __all__ = ["Buffer", "Launch", "Pointer", "Scalar", "Totals", "TracedReport", "run_traced"]
@@ -64,9 +63,7 @@ def run_traced(
     timeout: seconds for the whole child. BuildError: a source does not compile. Whatever goes wrong inside a kernel,
     the child's death included, is a finding.
     """
-    for launch in launches:
-        kernels = kernels_of(launch.source, [(other.source, other.kernel) for other in launches])
-        build.build_library(launch.source, launch.filename, kernels, {}, {}, launch.includes, Kind.TRACED)
+    build_all(launches, Kind.TRACED)
     with tempfile.TemporaryDirectory(prefix="kforge-traced-") as name:
         folder = Path(name)
         for i, buffer in enumerate(buffers):
@@ -125,7 +122,6 @@ def _last_words(records: Path, start: dict[str, Any], launches: Sequence[Launch]
 
 
 def _child(folder: Path) -> None:
-    from kforge.kernel.emulator.program import Program, load
 
     job = json.loads((folder / "job.json").read_text())
     libc = ctypes.CDLL(None)
@@ -135,13 +131,7 @@ def _child(folder: Path) -> None:
     def say(**row: object) -> None:
         results.write(json.dumps(row) + "\n")
 
-    programs: dict[str, Program] = {}
-    for row in job["launches"]:
-        source = row["source"]
-        if source not in programs:
-            includes = [Path(p) for p in row["includes"]]
-            kernels = kernels_of(source, [(r["source"], r["kernel"]) for r in job["launches"]])
-            programs[source] = load(source, row["filename"], kernels, includes=includes, mode=Mode(Kind.TRACED))
+    programs = load_all(job, Kind.TRACED)
     records = folder / "findings"
     for k, order in enumerate(job["orders"]):
         regions = {}

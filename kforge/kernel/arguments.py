@@ -140,6 +140,8 @@ def _check_tensor(
         )
     if value.is_conj() or value.is_neg():
         raise LaunchError(f"{where} is a lazy conjugate or negation; pass .resolve_conj().resolve_neg()")
+    if value.numel() and not value.data_ptr():
+        raise LaunchError(f"{where} has no memory (its storage holds {value.untyped_storage().nbytes()} bytes)")
     if value.data_ptr() % target.size:
         raise LaunchError(f"{where} is at an address that is no multiple of {target.size}, as {target.ctype}* needs")
     if value.requires_grad and torch.is_grad_enabled():

@@ -132,6 +132,8 @@ class Kernel:
                 if tensor.__class__ is not torch.Tensor and tensor.__class__ is not torch.nn.Parameter:
                     raise TypeError
                 values[i] = address = tensor.data_ptr()
+                if not address:  # empty, or without memory (meta tensors give the CPU's device number too)
+                    raise TypeError
                 # lowest set bit up to 512: the alignment class that aligned() can tell apart
                 alignment = address & -address & 1023
                 grad = tensor.requires_grad and _grad_enabled()
@@ -218,6 +220,8 @@ class Kernel:
         from kforge.kernel.opaque import must_dispatch
 
         if must_dispatch(args):
+            if len({a.is_meta for a in args if isinstance(a, torch.Tensor)}) > 1:
+                self._check(args)  # refuses: an operator that computes nothing would leave real memory unwritten
             return self._op(*args)
         checked = self._check(args)
         state = hooks.state

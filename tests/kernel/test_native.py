@@ -27,7 +27,18 @@ extern "C" __global__ void mix(const float* x, float* y, int rows, long long col
     }
 }
 """
-X, BIAS = torch.arange(32.0).reshape(4, 8), torch.arange(8.0)
+
+
+def _aligned(values: torch.Tensor) -> torch.Tensor:
+    """The same at a multiple of 1024: the alignment class that address 0 is in too."""
+    storage = torch.empty(values.numel() + 256)
+    start = -storage.data_ptr() % 1024 // 4
+    return storage[start : start + values.numel()].view(values.shape).copy_(values)
+
+
+X, BIAS = _aligned(torch.arange(32.0).reshape(4, 8)), torch.arange(8.0)
+FREED = torch.ones(4, 8)
+FREED.untyped_storage().resize_(0)
 LEAF = torch.ones(4, 8, requires_grad=True)
 SPARE = torch.zeros(80)
 OUT = torch.empty(4, 8)  # one for all calls: the alignment of fresh memory differs, and with it the plan
@@ -75,8 +86,10 @@ CALLS: dict[str, tuple] = {
     "not contiguous": _replaced(x=X.t()),
     "sparse": _replaced(x=X.to_sparse()),
     "on another device": _replaced(x=X.to("meta")),
+    "memory given up": _replaced(x=FREED),
     "requires grad": _replaced(x=LEAF),
     "overlaps": _replaced(x=SPARE[:32], y=SPARE[31:63]),
+    "all on meta": _replaced(x=X.to("meta"), y=X.to("meta"), bias=BIAS.to("meta")),
     "beside": _replaced(x=SPARE[:32], y=SPARE[32:64]),
     "misaligned": _replaced(x=SPARE.view(torch.uint8)[2:130]),
     "too few": GOOD[:-1],
@@ -92,7 +105,7 @@ def _outcome(kernel: Kernel, args: tuple) -> Any:
         kernel(*args)
     except (KforgeError, RuntimeError, TypeError) as error:
         return type(error).__name__, str(error)
-    return args[1].clone(), launches()["mix"] - before
+    return str(args[1]) if args[1].is_meta else args[1].clone(), launches()["mix"] - before
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -196,6 +196,7 @@ static int tensor_words(PyObject *tensor, char kind, uint64_t *address, uint64_t
     uint64_t *at = &words[*count];
     at[0] = (uint64_t)(uintptr_t)type;
     if (take_integer(method(data_ptr, tensor), address) != DONE) return INVALID;
+    if (*address == 0) return UNUSUAL;  // empty, or without memory (meta tensors give the CPU's device number too)
     if (take_integer(method(numel, tensor), &at[1]) != DONE) return INVALID;
     if (take_integer(method(get_device, tensor), &device) != DONE) return INVALID;
     if (take_truth(method(is_contiguous, tensor), &contiguous) != DONE) return INVALID;

@@ -3,7 +3,7 @@
 Run: python benchmarks/false_rejections.py [--count 1000] [--plan standard] [--minutes 60] [--device cpu] [--out FILE].
 The kernels are those of mutation_score.py: written by hand, and the engine's first proposals for examples/*. Every
 evaluation has entropy of its own. Each row is appended to the .jsonl beside the result, so a run that was cut short
-goes on; the result names every rejection with its seed.
+goes on; a result without such a log is counted on from. The result names every rejection with its seed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
+NONE: dict[str, Any] = {"evaluations": 0, "rejected": [], "by_kernel": {}, "cases": 0}
 
 
 def main() -> int:
@@ -53,10 +54,14 @@ def main() -> int:
             continue  # a Triton or Helion task: there is nothing of ours to judge
         chosen.append((name, task, found))
     book = options.out.with_suffix(".jsonl")
-    rows = [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
+    if not book.exists() and options.out.exists():
+        book.write_text(json.dumps({"earlier": json.loads(options.out.read_text())}) + "\n")
+    lines = [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
+    earlier = next((line["earlier"] for line in lines if "earlier" in line), NONE)
+    rows = [line for line in lines if "earlier" not in line]
     end = time.monotonic() + 60 * options.minutes
     with Zygote() as zygote, book.open("a") as log:
-        while len(rows) < options.count and time.monotonic() < end:
+        while earlier["evaluations"] + len(rows) < options.count and time.monotonic() < end:
             name, task, candidate = chosen[len(rows) % len(chosen)]
             prepared = prepare(task, options.device)
             report = evaluate(
@@ -71,15 +76,20 @@ def main() -> int:
             rows.append(row)
             log.write(json.dumps(row) + "\n")
             log.flush()
-            print(f"{len(rows)} of {options.count}: {name} {row['status']} {row['seconds']} s", flush=True)
-    rejected = [row for row in rows if row["status"] != "verified"]
+            print(
+                f"{earlier['evaluations'] + len(rows)} of {options.count}: {name} {row['status']} {row['seconds']} s",
+                flush=True,
+            )
+    rejected = earlier["rejected"] + [row for row in rows if row["status"] != "verified"]
+    count = earlier["evaluations"] + len(rows)
     result = {
         "benchmark": "false_rejections", "plan": options.plan, "target": target_name(options.device),
-        "machine": platform.platform(), "versions": versions(), "evaluations": len(rows), "rejected": rejected,
-        "by_kernel": dict(Counter(row["kernel"] for row in rows)), "cases": sum(row["cases"] for row in rows),
+        "machine": platform.platform(), "versions": versions(), "evaluations": count, "rejected": rejected,
+        "by_kernel": dict(Counter(earlier["by_kernel"]) + Counter(row["kernel"] for row in rows)),
+        "cases": earlier["cases"] + sum(row["cases"] for row in rows),
     }  # fmt: skip
     options.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"{len(rejected)} of {len(rows)} evaluations of right kernels were rejected; written to {options.out}")
+    print(f"{len(rejected)} of {count} evaluations of right kernels were rejected; written to {options.out}")
     return 1 if rejected else 0
 
 

@@ -4,8 +4,8 @@ Run: python benchmarks/mutation_score.py [--cap 3] [--minutes 20] [--plan standa
 are those of benchmarks/mutation_kernels, of tests/environment and the engine's first proposals for examples/*. The log
 (JSON lines, one a mutant, one file a kernel) lets an interrupted run go on; trials of another state of the judge's
 sources are not taken from it without --keep. Several processes may share it, each with kernels of its own (--only,
---part 1/2). --survivors tries again only what a results file says survived. Writes
-benchmarks/results/mutation-score.json after each kernel.
+--part 1/2). --survivors tries again only what a results file says survived, and counts the rest as that file does.
+Writes benchmarks/results/mutation-score.json after each kernel.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from kforge.engine import propose
 from kforge.environment.mutation import Mutant, MutationReport, Trial, score, table
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, MutationReport], dict[st
                     candidate or proposed(task),
                     options.plan,
                     prefilter=None if options.no_prefilter else "quick",
-                    cap=options.cap,
+                    cap=None if again is not None else options.cap,
                     log=options.log.with_name(f"{options.log.stem}-{name.replace('/', '-')}.jsonl"),
                     reference=prepare(task),
                     zygote=zygote,
@@ -145,8 +146,40 @@ def save(options: argparse.Namespace, reports: dict[str, MutationReport], withou
         "survivors": [asdict(t) for t in trials if t.outcome is Outcome.SURVIVED],
         "equivalent": [asdict(t) for t in trials if t.outcome is Outcome.EQUIVALENT],
     }
+    if options.survivors:
+        result = tried_again(json.loads(options.survivors.read_text()), reports)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def tried_again(base: dict[str, Any], reports: dict[str, MutationReport]) -> dict[str, Any]:
+    """The results of an earlier run with its survivors as they come out now. Those of a candidate that has changed, and
+    does not hold their lines any more, are counted nowhere and named under `gone`."""
+    trials = [trial for report in reports.values() for trial in report.trials]
+    trials.sort(key=lambda trial: trial.outcome is Outcome.SURVIVED)  # of equal lines the one that survives counts
+    now = {change(trial.task, trial): trial for trial in trials}
+    home = {report.task: name for name, report in reports.items()}
+    result = json.loads(json.dumps(base)) | {"survivors": [], "gone": [], "versions": versions()}
+    for old in base["survivors"]:
+        trial = now.get((old["task"], old["operator"], old["before"], old["after"]))
+        if old["task"] not in home:  # its kernel was not asked for, or has no time: as it was
+            result["survivors"].append(old)
+            continue
+        named = [(row, row["operator"] == old["operator"]) for row in result["by_operator"]]
+        named += [(row, row["task"] == home[old["task"]]) for row in result["by_kernel"]]
+        for row in (row for row, its in named if its):
+            row["survived"] -= 1
+            if trial is not None:
+                row[trial.outcome.value] += 1
+            counted = row["caught"] + row["survived"]
+            row["score"] = row["caught"] / counted if counted else None
+        if trial is None:
+            result["gone"].append(old)
+        elif trial.outcome in (Outcome.SURVIVED, Outcome.EQUIVALENT):
+            result["survivors" if trial.outcome is Outcome.SURVIVED else "equivalent"].append(asdict(trial))
+        elif trial.outcome is Outcome.CAUGHT:
+            result["caught_by"][trial.by] += 1
+    return result
 
 
 def main() -> None:

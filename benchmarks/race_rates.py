@@ -1,7 +1,8 @@
 """Rates of the race detector over its evidence suite, and its slow-down; prints JSON.
 
 Run: python benchmarks/race_rates.py [--write]. found: planted races reported with the right pair of lines; false:
-correct kernels with any finding (each in two thread orders); removed: correct kernels with one barrier, fence or wait
+correct kernels with any finding (each in two thread orders); skills: launches of the skills' kernels on all small
+inputs of their tasks, and those skills with any finding; removed: correct kernels with one barrier, fence or wait
 taken out, of which some are no data race (named). --write keeps the result in benchmarks/results/race-checker.json.
 """
 
@@ -28,7 +29,9 @@ from benchmarks.emulator_softmax import COLS, ROWS, SOURCE  # noqa: E402
 from kforge.errors import EmulatorError  # noqa: E402
 from kforge.kernel.emulator import build, load  # noqa: E402
 from kforge.kernel.emulator.findings import Region  # noqa: E402
+from kforge.kernel.emulator.traced import run_traced  # noqa: E402
 from tests.kernel.emulator.races import cases as suite  # noqa: E402
+from tests.skills import kernels as skills  # noqa: E402
 
 _SYNCHRONISES = re.compile(
     r"__syncthreads\(\);|__syncwarp\([^;]*\);|__threadfence(?:_block)?\(\);|\b(?:c|block|tile|cg::this_grid\(\))\.sync\(\);"
@@ -44,6 +47,17 @@ NO_RACE = {
     "cluster_split_barrier": "a block may end while others read its shared memory",
     "pipeline": "the last copy is never read",
 }
+
+
+def of_skills() -> dict[str, object]:
+    """The worked kernels of skills/, correct by the judge: any finding is a false one."""
+    launches, wrong = 0, []
+    for name in skills.NAMES:
+        kept = skills.record(name, skills.load_module(skills.SKILLS / name))
+        launches += len(kept.launches)
+        if run_traced(kept.launches, kept.buffers).findings:
+            wrong.append(name)
+    return {"skills": len(skills.NAMES), "launches": launches, "false": len(wrong), "false_reports": wrong}
 
 
 def removed() -> dict[str, object]:
@@ -110,6 +124,7 @@ def main() -> None:
         "benchmark": "race_rates",
         "planted": len(planted), "found": len(planted) - len(missed), "missed": missed,
         "clean": len(clean), "false": len(wrong), "false_reports": wrong,
+        "skills": of_skills(),
         "removed": removed(),
         "softmax_1024x4096": slow_down(),
         "machine": platform.processor() or platform.machine(), "cores": len(os.sched_getaffinity(0)),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kforge.engine.cgen import RESERVED, Types
 from kforge.engine.cost import Option, Policy, heuristic
 from kforge.engine.families import Target, kernels_for
-from kforge.engine.importer import Graph, import_graph
+from kforge.engine.graph_import import import_graph
+from kforge.engine.importer import Graph
 from kforge.engine.ir import Origin, Program
 from kforge.engine.kernelcode import KernelCode
 from kforge.engine.partition import partition

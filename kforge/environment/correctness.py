@@ -7,19 +7,19 @@ distribution. The first wrong answer ends the gate with words that a person or a
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kforge.environment.acceptance import FULL_DRAWS, Outcome
+from kforge.environment.allowance import Allowance
 from kforge.environment.detectors import Watch, explain
+from kforge.environment.expected import Expected, Skip
 from kforge.environment.findings import Failure, Refusals, Result, StateProblem
-from kforge.environment.influence import changes, follows
 from kforge.environment.inputs import CORE, GIVEN, Case, Plan
 from kforge.environment.loading import load_candidate
-from kforge.environment.preparation import Expected, Prepared, Skip
-from kforge.environment.randomness import draws_that_differ
+from kforge.environment.preparation import Prepared
+from kforge.environment.probes import draws_anew, influences, same_address, without_launches
 from kforge.environment.report import CaseResult, Status
 from kforge.environment.structure import (
     Problem,
@@ -28,7 +28,7 @@ from kforge.environment.structure import (
     check_untouched_state,
 )
 from kforge.environment.values import Values
-from kforge.environment.written import gives_back_inputs, largest_gap, same_answers, shows_both, shows_pattern
+from kforge.environment.written import largest_gap, same_answers, shows_both, shows_pattern
 from kforge.errors import ChildFailed, TaskError
 from kforge.worker.poison import PATTERNS
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
     from kforge.worker import CallReply, Child
 
-CONFIRM_S = {"cpu": 20.0, "cuda": 10.0}  # further draws that a suspected failure of a small output may cost
+CONFIRM_S = {"cpu": 20.0, "cuda": 10.0}  # of work more, for draws where a small output seems wrong
 NAMED = 12  # cases that one line of the report names
 HISTORY, HISTORY_BYTES = 4, 512 << 20  # earlier answers kept to recognise a cached one: at least, and while they fit
 
@@ -62,10 +62,10 @@ class Correctness:
         self.current: tuple[Case, Expected, int] | None = None  # what a dying child was working on
         self._loaded: int | None = None
         self._fresh = True  # the next call is the first since the module was loaded
-        self._earlier: list[tuple[Expected, CallReply]] = []
+        self.earlier: list[tuple[Expected, CallReply]] = []
         self._held = 0  # bytes of these
         self._pattern = PATTERNS[0]  # that fresh memory held in the last call, on the CPU
-        self._poisoned = False  # whether it did
+        self.poisoned = False  # whether it did
         self._twice: set[tuple[int, str, str, str]] = set()  # forms that ran under both patterns
         self._skipped: dict[str, list[str]] = {}  # reason -> cases
 
@@ -77,34 +77,34 @@ class Correctness:
     def look(self, child: Child, case: Case) -> Result:
         """This case alone: a first look, before everything that the plan needs is built."""
         with _one_thread(self.prepared.device):
-            self._poisoned = child.in_force()["poison"].startswith("in force")
+            self.poisoned = child.in_force()["poison"].startswith("in force")
             self._case(child, case)
             self.result.error = self.values.worst()
             return self.result
 
     def _run(self, child: Child) -> Result:
-        self._poisoned = child.in_force()["poison"].startswith("in force")
-        deadline = time.monotonic() + self.plan.seconds(self.prepared.device)
+        self.poisoned = child.in_force()["poison"].startswith("in force")
+        allowance = Allowance(self.prepared.device, self.plan.seconds(self.prepared.device), child)
         required, extras = self._order()
         for case in required:
             if self._case(child, case):
                 break
         if self.result.failure is None:
-            self._further_draws(child, deadline)
+            self._further_draws(child, allowance)
         if self.result.failure is None and self.plan.name != "quick":
-            self._same_address(child)
+            same_address(self, child)
         random_outputs = self.prepared.facts is not None and self.prepared.facts.random
         if self.result.failure is None and random_outputs:
-            self._draws_anew(child)
+            draws_anew(self, child)
         if self.result.failure is None and self.plan.name != "quick" and not random_outputs:
-            self._influences(child)
+            influences(self, child)
         dropped: list[Case] = []
         for case in extras if self.result.failure is None else ():
-            if time.monotonic() > deadline:
+            if allowance.over():
                 dropped.append(case)
             elif self._case(child, case):
                 break
-        self._list_untested(dropped)
+        self._list_untested(dropped, allowance)
         self.result.error = self.values.worst()
         return self.result
 
@@ -131,25 +131,25 @@ class Correctness:
                 self._skipped.setdefault(str(reason), []).append(case.label)
             return False
         try:
-            failure, worst = self._ask(child, case, expected)
+            failure, worst = self.ask(child, case, expected)
         except ChildFailed as raised:
             if not self.refusals.accept(case, raised):
                 raise
             return False
         failure = failure or self._other_pattern(child, case, expected)
         if failure is None and not self.result.influence:
-            self.result.influence = self._influence(child, expected)
-        result = self._case_result(case, failure, worst)
+            self.result.influence = without_launches(self, child, expected)
+        result = self.case_result(case, failure, worst)
         self.result.cases.append(result)
         self.on_case(result)
         self.result.failure = failure
         return failure is not None
 
-    def _ask(
+    def ask(
         self, child: Child, case: Case, expected: Expected, place: str = "any"
     ) -> tuple[Failure | None, dict[str, Any]]:
         """Load if the state differs, call, judge; for stateful tasks the second successive call as well."""
-        self._load(child, case)
+        self.load(child, case)
         worst: dict[str, Any] = {}
         step, now = 0, expected
         while True:
@@ -160,7 +160,7 @@ class Correctness:
             reply = child.call(
                 now.call, place=place, seed=now.seed, state=state, pattern=self._pattern, order=case.order
             )
-            self._note(reply)
+            self.note(reply)
             failure = self._judge(case, now, reply, step, worst)
             self._remember(now, reply)
             if failure is not None or now.then is None:
@@ -168,22 +168,22 @@ class Correctness:
             now, step = now.then, step + 1
 
     def _remember(self, expected: Expected, reply: CallReply) -> None:
-        self._earlier.append((expected, reply))
+        self.earlier.append((expected, reply))
         self._held += expected.nbytes
-        while len(self._earlier) > HISTORY and self._held > HISTORY_BYTES:
-            self._held -= self._earlier.pop(0)[0].nbytes
+        while len(self.earlier) > HISTORY and self._held > HISTORY_BYTES:
+            self._held -= self.earlier.pop(0)[0].nbytes
 
     def _other_pattern(self, child: Child, case: Case, expected: Expected) -> Failure | None:
         """Once a form: the same call over memory of the other pattern: what shows both is unwritten."""
         here = case.shape in (GIVEN, "prime") and not case.extra
-        if self.prepared.stateful or not self._poisoned or not here or case.form in self._twice:
+        if self.prepared.stateful or not self.poisoned or not here or case.form in self._twice:
             return None
         self._twice.add(case.form)
         self.watch.clear("unwritten_output")
-        first, before = self._earlier[-1][1], self._pattern
+        first, before = self.earlier[-1][1], self._pattern
         self._pattern = next(p for p in PATTERNS if p != before)
         second = child.call(expected.call, seed=expected.seed, pattern=self._pattern)
-        self._note(second)
+        self.note(second)
         if problem := check_structure(expected, second):
             return Failure(Status.WRONG, f"{case.label}, called again: {problem.message}", case, expected)
         words = shows_both(expected, (first, second), (before, self._pattern))
@@ -210,48 +210,7 @@ class Correctness:
             return None
         return Failure(Status.WRONG, f"{case.label}: {words}", case, expected)
 
-    def _draws_anew(self, child: Child) -> None:
-        """Random outputs: another draw after another seed and in a further call, and a generator that has advanced."""
-        case = Case()
-        expected = self.prepared.expected(case)
-        choices = self.prepared.choices(case, expected)
-        if choices is None:
-            return
-        most = draws_that_differ(choices)
-        if most is None:
-            self.result.not_tested.append("whether each call draws anew: so few elements are often dropped alike")
-            return
-        self._load(child, case)
-        first = child.call(expected.call, seed=1)
-        words = ""
-        if all(same_answers(first, child.call(expected.call, seed=seed)) for seed in range(2, 2 + most)):
-            words = "the draw is the same after another seed"
-        elif all(same_answers(first, child.call(expected.call, seed=None)) for _ in range(most)):
-            words = "two calls in a row draw the same"
-        elif not first.rng_advanced:
-            words = "torch's generator has not advanced"
-        if words:
-            self.result.failure = Failure(Status.WRONG, f"{case.label}: {words}", case, expected)
-            self.result.cases.append(CaseResult(f"{case.label}, drawn again", False, detail=words))
-
-    def _influence(self, child: Child, expected: Expected) -> bool | None:
-        """Whether the same call without launches answers otherwise. None where nothing can be told from this case."""
-        if self.prepared.stateful or not self._poisoned or not sum(self.result.launches.values()):
-            return self.result.influence
-        if gives_back_inputs(expected):
-            return self.result.influence
-        reply = self._earlier[-1][1]
-        try:
-            silent = child.call(expected.call, seed=expected.seed, pattern=PATTERNS[0], launch=False)
-        except ChildFailed as failure:
-            if failure.kind != "raised":
-                raise
-            return True  # it noticed that its kernels had not run
-        if silent.replays:  # a graph launches what it was captured with
-            return self.result.influence
-        return not same_answers(reply, silent)
-
-    def _load(self, child: Child, case: Case, tensors: Mapping[str, Any] | None = None) -> None:
+    def load(self, child: Child, case: Case, tensors: Mapping[str, Any] | None = None) -> None:
         """The case's state, or these tensors, unless it is there already."""
         if self._loaded == case.state_seed and tensors is None and not self.prepared.stateful:
             return
@@ -263,7 +222,7 @@ class Correctness:
         if reply.problem:
             raise StateProblem(reply.problem)
 
-    def _note(self, reply: CallReply) -> None:
+    def note(self, reply: CallReply) -> None:
         """Operators, launches and threads of one call. The first call may prepare weights; later ones may not."""
         into = self.result.first_ops if self._fresh else self.result.ops
         for name, count in reply.ops.items():
@@ -274,6 +233,7 @@ class Correctness:
             self.result.later_calls += 1
             self.result.growing_calls += reply.threads[1] > reply.threads[0]
         self.result.calls += 1
+        self.result.reseeded |= reply.reseeded
         self._fresh = False
 
     def _judge(
@@ -311,10 +271,10 @@ class Correctness:
     def _explained(self, case: Case, expected: Expected, reply: CallReply, problem: Problem) -> Problem:
         names = ("cached_result", "constant_output", "identity_shortcut", "nan_wildcard", "default_parameters")
         self.watch.clear(*names)
-        if self._poisoned and (words := shows_pattern(expected, reply, problem.path, self._pattern)):
+        if self.poisoned and (words := shows_pattern(expected, reply, problem.path, self._pattern)):
             self.watch.fire("unwritten_output", words)
             return Problem(f"{problem.message}; {words}", "unwritten_output", problem.path)
-        found = explain(expected, reply, problem.path, self._earlier, self._with_defaults(case, expected))
+        found = explain(expected, reply, problem.path, self.earlier, self._with_defaults(case, expected))
         if found is None:
             return problem
         self.watch.fire(*found)
@@ -336,17 +296,16 @@ class Correctness:
 
         return outputs
 
-    def _further_draws(self, child: Child, deadline: float) -> None:
+    def _further_draws(self, child: Child, allowance: Allowance) -> None:
         """Small outputs: at least 32 draws; a suspected failure is confirmed or cleared by up to 512."""
         device = self.prepared.device.split(":")[0]
         representatives = {case.group: case for case in reversed(self.plan.cases) if _pooled(case)}
         for group, case in representatives.items():
-            draw = 0
-            end = deadline
+            draw, more_s = 0, 0.0
             while (undecided := self.values.undecided(group)) is not None and draw < FULL_DRAWS:
                 if self.values.suspect(group):
-                    end = max(end, deadline + CONFIRM_S[device])
-                if time.monotonic() > end:
+                    more_s = CONFIRM_S[device]
+                if allowance.over(more_s):
                     self._give_up(case, undecided)
                     break
                 draw += 1
@@ -354,13 +313,13 @@ class Correctness:
                     expected = self.prepared.expected(case, draw)
                 except Skip:
                     break
-                failure, worst = self._ask(child, case, expected)
+                failure, worst = self.ask(child, case, expected)
                 if failure is not None:
                     self.result.failure = failure
-                    self.result.cases.append(self._case_result(case, failure, worst))
+                    self.result.cases.append(self.case_result(case, failure, worst))
                     return
 
-    def _list_untested(self, dropped: list[Case]) -> None:
+    def _list_untested(self, dropped: list[Case], allowance: Allowance) -> None:
         """What the report says was not tested: skipped and refused cases, those without time, RMS errors."""
         lines = self.result.not_tested
         for reason, labels in self._skipped.items():
@@ -371,7 +330,7 @@ class Correctness:
         if dropped:
             names = "; ".join(case.label for case in dropped[:NAMED])
             more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
-            lines.append(f"no time left in plan {self.plan.name}: {names}{more}")
+            lines.append(f"{allowance.why(self.plan.name)}: {names}{more}")
         pooled = {case.group for case in self.plan.cases if _pooled(case)}
         groups = self.values.small_groups() - pooled
         names = ", ".join(sorted({"with " + g[2] if g[2] != "none" else g[1] for g in groups}))
@@ -384,55 +343,7 @@ class Correctness:
             f"{case.distribution} on variant {case.variant}: too few draws to judge the RMS error ({undecided.detail})"
         )
 
-    def _same_address(self, child: Child) -> None:
-        """New values at the same addresses, the same values at new ones: a result cached by pointer shows here."""
-        case = next((c for c in self.plan.cases if c.plain), None)
-        if case is None or self.prepared.stateful:
-            return
-        for draw, place in ((1, "any"), (2, "same"), (2, "other"), (1, "same")):
-            try:
-                expected = self.prepared.expected(case, draw)
-            except Skip:
-                return
-            failure, worst = self._ask(child, case, expected, place)
-            if failure is not None:
-                self.result.failure = failure
-                self.result.cases.append(self._case_result(case, failure, worst))
-                return
-        self.watch.clear("cached_result")
-
-    def _influences(self, child: Child) -> None:
-        """Each input and parameter scaled until it shows in the reference's answer: the candidate's must follow."""
-        from torch.utils import _pytree as pytree
-
-        if self.prepared.stateful:
-            return
-        case, hidden = Case(shape="prime"), []
-        try:
-            self.prepared.expected(case)
-        except Skip:
-            case = Case()
-        if case in self.refusals:
-            case = Case()
-        for change in changes(self.prepared, case):
-            if isinstance(change, str):
-                hidden.append(change)
-                continue
-            self.current = (case, change.after, 0)
-            self._load(child, case, change.state)
-            reply = child.call(change.after.call, seed=change.after.seed, state="none")
-            self._note(reply)
-            problem = check_structure(change.after, reply)
-            words = problem.message if problem else follows(change, pytree.tree_leaves(reply.outputs))
-            if words:
-                expected = change.after if change.state is None else None  # repro.py writes the usual state
-                self.result.failure = Failure(Status.WRONG, f"{change.name} scaled: {words}", case, expected)
-                self.result.cases.append(CaseResult(f"{case.label}, {change.name} scaled", False, detail=words))
-                return
-        if hidden:
-            self.result.not_tested.append(f"influence of {', '.join(hidden)}: it does not show in the reference")
-
-    def _case_result(self, case: Case, failure: Failure | None, worst: dict[str, Any]) -> CaseResult:
+    def case_result(self, case: Case, failure: Failure | None, worst: dict[str, Any]) -> CaseResult:
         draw = worst.get("draw")
         detail = failure.detail if failure else ""
         if draw is None:

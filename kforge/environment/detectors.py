@@ -16,7 +16,7 @@ from kforge.environment.report import Detector
 if TYPE_CHECKING:
     import torch
 
-    from kforge.environment.preparation import Expected
+    from kforge.environment.expected import Expected
     from kforge.worker import CallReply
 
 # name -> (what it watches, whether firing alone makes the candidate "hacked")
@@ -36,6 +36,7 @@ DETECTORS: dict[str, tuple[str, bool]] = {
     "constant_output": ("outputs vary where the reference's do", False),
     "identity_shortcut": ("an output is not simply an input", False),
     "unwritten_output": ("fresh memory holds one of two patterns: every element was written", False),
+    "generator_state": ("no call seeds torch's generators or sets their state", True),
     "forged_result": ("answers carry the nonce and have the form of the protocol", True),
 }
 GPU_ONLY = {

@@ -18,7 +18,7 @@ def compared_sizes(candidate: Candidate) -> tuple[int, ...]:
     """Integers that the module compares something with by <, <=, > or >=, the smallest few, in order."""
     try:
         tree = ast.parse(candidate.files[candidate.module])
-    except SyntaxError:  # the static gate says so
+    except (SyntaxError, RecursionError, MemoryError):  # the static gate says so
         return ()
     found = set()
     for node in ast.walk(tree):

@@ -34,15 +34,23 @@ def judge_rounded(
 
 
 def judge_booleans(
-    candidate: torch.Tensor, baseline: torch.Tensor, margin: torch.Tensor | None = None, bound: float = 0.0
+    candidate: torch.Tensor,
+    baseline: torch.Tensor,
+    margin: torch.Tensor | None = None,
+    bound: float = 0.0,
+    firm: torch.Tensor | None = None,
 ) -> str:
     """Equal, except where the fp64 margin of the comparison lies inside the baseline's error bound.
 
-    margin: left minus right side in fp64, or None where the comparison is not known: then equal everywhere.
+    margin: left minus right side in fp64, or None where the comparison is not known: then equal everywhere. firm:
+    where no rounding moves either side (ties.py): there an exact tie, or a NaN, is answered as the reference does.
     """
     bad = candidate != baseline
     if margin is not None:
-        bad = bad & (margin.abs() > bound)
+        told = margin.abs() > bound
+        if firm is not None:
+            told = told | (~(margin.abs() > 0) & firm)
+        bad = bad & told
     return _describe(bad, candidate, baseline)
 
 
@@ -53,15 +61,18 @@ def judge_indices(
     dim: int | None,
     bound: float = 0.0,
     first_of_ties: bool = True,
+    firm: torch.Tensor | None = None,
 ) -> str:
     """argmax, argmin, topk, sort: the fp64 value at the returned index must be (within bound) that at the right one.
 
     values: the fp64 tensor that was searched; dim None: flattened. Indices have the searched tensor's shape with `dim`
     reduced, kept as 1 or cut to k. Several indices along `dim` must be distinct. first_of_ties: torch documents that
-    the first of equal extremes is returned (argmax, argmin, max, min); topk and sort promise nothing.
+    the first of equal extremes is returned (argmax, argmin, max, min), that a stable sort keeps the order of equals;
+    topk and other sorts promise nothing. firm: where no rounding moves a value (ties.py), so that it ties in truth.
     """
     if dim is None:
         values, dim = values.reshape(-1), 0
+        firm = None if firm is None else firm.reshape(-1)
         candidate, baseline = candidate.reshape(-1), baseline.reshape(-1)
     size = values.shape[dim]
     bad = (candidate < 0) | (candidate >= size)
@@ -79,6 +90,8 @@ def judge_indices(
     bad = ~(equal | (off <= bound))
     if first_of_ties and bound == 0.0:
         bad |= equal & (picked > right)
+    elif first_of_ties and firm is not None:
+        bad |= equal & (picked > right) & firm.gather(dim, picked) & firm.gather(dim, right)
     return _describe(bad.reshape(candidate.shape), candidate, baseline)
 
 

@@ -10,47 +10,37 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kforge.environment import honesty, memory, static_cuda
+from kforge.environment import honesty, memory, standing, static_cuda
 from kforge.environment.assembly import assemble, vendor_calls
+from kforge.environment.building import Building
 from kforge.environment.correctness import Correctness
 from kforge.environment.detectors import Watch
 from kforge.environment.directed import compared_sizes
+from kforge.environment.ending import Ended, failures
 from kforge.environment.findings import Failure, Refusals, Result, StateProblem
-from kforge.environment.inputs import GIVEN, SEEDS, Case, Plan, make_plan
+from kforge.environment.inputs import GIVEN, Case, Plan, make_plan
 from kforge.environment.loading import load_candidate
-from kforge.environment.outcomes import outcome
 from kforge.environment.performance import Extras, Measurement, memory_ratio
-from kforge.environment.preparation import Prepared, Skip, prepare
-from kforge.environment.processes import keep_spare, processes_for
+from kforge.environment.preparation import Prepared, prepare
+from kforge.environment.processes import collect, keep_spare, processes_for
 from kforge.environment.report import Gate, KernelBuild, Report, Status
 from kforge.environment.repro import write_repro
 from kforge.environment.static import StaticReport, check_static
 from kforge.environment.target import reference_facts, target_arch
-from kforge.errors import ChildFailed, MissingError
+from kforge.errors import ChildFailed
 
 if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
     from kforge.task import Call, Task
     from kforge.worker import Child, Zygote
 
-BUILD_SHARE = 0.5  # of a plan's seconds, for building what only its extra cases need
-MANY_FORMS = 4  # of inputs, from which the first case is judged on the emulator before the other forms are built
-LOOK_SEED = SEEDS  # of that case, which no plan has: what a candidate keeps of it helps it nowhere
 Event = Callable[[str, dict[str, Any]], None]
-
-
-class Ended(Exception):
-    """A gate failed: the evaluation is over with this status. gate: left out for the gate that is running."""
-
-    def __init__(self, status: Status, detail: str, gate: str = "") -> None:
-        super().__init__(detail)
-        self.status, self.detail, self.gate = status, detail, gate
 
 
 def evaluate(
@@ -108,7 +98,8 @@ class Evaluation:
         repro: Path | None,
     ) -> None:
         self.prepared, self.candidate, self.on_event, self.zygote = prepared, candidate, on_event, zygote
-        self.plan = _usable(make_plan(plan, prepared.task.n_variants, compared_sizes(candidate)), prepared)
+        asked = make_plan(plan, prepared.task.n_variants, compared_sizes(candidate))
+        self.plan = _usable(standing.widened(asked, prepared.task.constraints), prepared)
         self.asked = self.plan.cases  # before those are taken out for which no time is left to build
         self.unbuilt: tuple[Case, ...] = ()
         self.refusals = Refusals()
@@ -127,6 +118,8 @@ class Evaluation:
         self.repro: str | None = None
         self.died = False  # of an access that mode checked names
         self.more = False  # whether the caller's warm parent will see further candidates
+        self.timing = False  # whether this one comes to the performance gate
+        self._shared = ExitStack()  # of the GPU's lock, until the performance gate wants the GPU alone
         self.processes = processes_for(prepared, zygote, _folder_name(candidate, overrides))
 
     def run(self, timing: bool) -> Report:
@@ -134,18 +127,12 @@ class Evaluation:
         from kforge.worker import gpu_lock
 
         begin = time.monotonic()
-        status = Status.VERIFIED
-        with self.processes, ExitStack() as untimed:
-            untimed.enter_context(gpu_lock(self.prepared.device, shared=True))  # nobody times meanwhile
+        status, self.timing = Status.VERIFIED, timing
+        with self.processes, self._shared:
+            self._shared.enter_context(gpu_lock(self.prepared.device, shared=True))  # nobody times meanwhile
             self.processes.fork_ahead(timing)
             try:
                 for name, run in self.order():
-                    if name == ("build" if self.processes.ready else "correctness") and self.more and timing:
-                        keep_spare(self.prepared, self.zygote)  # beside work that leaves the device's driver alone
-                    if name == "performance":
-                        untimed.close()
-                        if self.prepared.spare is not None:
-                            self.prepared.spare.settle()
                     if name == "performance" and not timing:
                         self.skip(name, "not asked for")
                     else:
@@ -176,20 +163,20 @@ class Evaluation:
         except Ended as ended:
             passed = None if ended.status is Status.BUILT else False
             earlier = sum(gate.seconds for gate in self.gates[count:])
-            self._record(Gate(ended.gate or name, passed, ended.detail, round(_since(begin) - earlier, 4)))
+            self.record(Gate(ended.gate or name, passed, ended.detail, round(_since(begin) - earlier, 4)))
             raise
         if len(self.gates) == count:
-            self._record(Gate(name, True, "", _since(begin)))
+            self.record(Gate(name, True, "", _since(begin)))
 
     def passed(self, name: str, detail: str, begin: float) -> None:
         """This gate passed, with something to say."""
-        self._record(Gate(name, True, detail, _since(begin)))
+        self.record(Gate(name, True, detail, _since(begin)))
 
     def skip(self, name: str, why: str) -> None:
         """This gate did not run, and why."""
-        self._record(Gate(name, None, why))
+        self.record(Gate(name, None, why))
 
-    def _record(self, gate: Gate) -> None:
+    def record(self, gate: Gate) -> None:
         self.gates.append(gate)
         self.on_event(
             "gate", {"name": gate.name, "passed": gate.passed, "detail": gate.detail, "seconds": gate.seconds}
@@ -212,104 +199,20 @@ class Evaluation:
 
     def build(self) -> None:
         """build: every kernel for the architecture, then the warm step in a process of its own."""
-        begin, first = time.monotonic(), self._first_case()
-        with self._failures(Status.BUILD_FAILED), self.processes.building() as child:
-            missing = self._resources(child)
-            self.on_event("building", {"arch": self.arch, "kernels": [b.name for b in self.builds]})
-            if first is not None:
-                self._load(child)
-                self._warm_once(child, first)
-            elif self.prepared.device == "cpu" or not missing:
-                self._warm(child)
-        if first is not None:  # with the builder gone: what runs next cannot ask it for anything
-            built = _since(begin)
-            try:
-                self._first_look(first)
-            except Ended as ended:
-                words = missing or "for the task's own inputs; the others were left out"
-                self._record(Gate("build", None if missing else True, words, built))
-                raise Ended(ended.status, ended.detail, "correctness") from ended
-            with self._failures(Status.BUILD_FAILED), self.processes.building() as child:
-                self._warm(child)
-        if missing:
-            self.skip("build", missing)
+        if self.processes.ready:  # beside work that leaves the device's driver alone
+            self._keep_spare()
+        Building(self).run()
 
-    def _first_case(self) -> Case | None:
-        """What is judged before the rest is built; None for few forms, and on a GPU, whose processes are there."""
-        if self.prepared.device != "cpu" or len({case.form for case in self.plan.cases}) < MANY_FORMS:
-            return None
-        case = next((case for case in self.plan.cases if case.plain), None)
-        return None if case is None else replace(case, seed=LOOK_SEED)
-
-    def _first_look(self, case: Case) -> None:
-        """One case in a process of its own: most mistakes show in any, and building for all forms takes long."""
-        watch = Watch()
-        judge = Correctness(self.prepared, self.candidate, self.plan, watch, self.overrides, refusals=self.refusals)
-        try:
-            self._judged(judge, lambda child: judge.look(child, case))
-        except Ended:
-            self.watch, self.result = watch, judge.result
-            self.on_event("case", {"label": case.label, "passed": False})
-            self._save_repro(crashed=self.died)
-            raise
-
-    def _resources(self, child: Child) -> str:
-        """Registers, shared memory, spills by the real compiler. Returns why there are none, or the empty string.
-
-        The compiler reads hostile text (an #include of /dev/zero, of the user's files): it runs in the sandbox.
-        """
-        try:
-            found = child.resources(self.candidate, self.arch)
-        except ChildFailed as failure:
-            if failure.error.get("kind") != MissingError.kind:
-                raise
-            return f"not built for {self.arch}: {failure.error['message']}. {failure.error['hint']}"
-        self.builds = tuple(_kernel_build(item) for item in found)
-        limits = [c.value for c in self.prepared.task.constraints if c.name == "max_shared"]
-        for build in self.builds:
-            if limits and limits[0] is not None and build.shared > limits[0]:
-                words = f"{build.name} uses {build.shared} bytes of shared memory, max_shared is {limits[0]}"
-                raise Ended(Status.REJECTED, words)
-        return ""
-
-    def _warm(self, child: Child) -> None:
-        """Construct and call on stand-ins, once for each form of inputs, where Kernels build and do not launch.
-
-        Forms of extra cases only while time is left for them; cases of the others are taken out of the plan.
-        """
-        self._load(child)
-        end = time.monotonic() + BUILD_SHARE * self.plan.seconds(self.prepared.device)
-        forms: dict[tuple[int, str, str, str], Case] = {}
-        for case in self.plan.cases:
-            forms.setdefault(case.form, case)
-        unbuilt = set()
-        for form, case in forms.items():
-            if case.extra and time.monotonic() > end:
-                unbuilt.add(form)
-            elif case not in self.refusals:
-                with suppress(Skip):
-                    self._warm_once(child, case)
-        if unbuilt:
-            self.unbuilt = tuple(case for case in self.plan.cases if case.form in unbuilt)
-            self.plan = replace(self.plan, cases=tuple(case for case in self.plan.cases if case.form not in unbuilt))
-            names = sorted({" ".join(filter(None, form[1:3])) for form in unbuilt})
-            self.notes.append(f"no time left to build for {len(unbuilt)} forms of inputs: {', '.join(names[:12])} ...")
-
-    def _warm_once(self, child: Child, case: Case) -> None:
-        form = replace(case, distribution="x1", special="none")
-        call = self.prepared.inputs(form)
-        with self._failures(Status.CRASHED, where=f"called on {case.layout} inputs of shape {case.shape}: "):
-            try:
-                child.warm(call)
-            except ChildFailed as failure:
-                if self.refusals.accept(case, failure):
-                    return
-                if failure.kind == "raised":
-                    self.prepared.expected(form)  # Skip: the reference does not take these inputs either
-                raise
+    def _keep_spare(self) -> None:
+        """Start the processes of the next evaluation."""
+        if self.more and self.timing:
+            keep_spare(self.prepared, self.zygote)
 
     def correctness(self) -> None:
         """correctness: the plan, in a process that may not execute programs."""
+        if not self.processes.ready:
+            self._keep_spare()
+        collect(self.prepared.ending)  # long over by now: its buffers are wanted
 
         def tell(result: Any) -> None:
             self.on_event("case", {"label": result.label, "passed": result.passed})
@@ -317,14 +220,14 @@ class Evaluation:
         judge = Correctness(self.prepared, self.candidate, self.plan, self.watch, self.overrides, tell, self.refusals)
         self.result = judge.result
         try:
-            self._judged(judge, judge.run)
+            self.judged(judge, judge.run)
         finally:
-            self._save_repro(crashed=self.died)
+            self.save_repro(crashed=self.died)
 
-    def _judged(self, judge: Correctness, run: Callable[[Child], Result]) -> None:
+    def judged(self, judge: Correctness, run: Callable[[Child], Result]) -> None:
         """`run` in a process that may not execute programs. Ended for a wrong answer and for its death."""
         try:
-            with self._failures(Status.CRASHED, judge), self.processes.judged() as child:
+            with failures(self.prepared.device, judge.watch, Status.CRASHED, judge), self.processes.judged() as child:
                 self.environment |= {f"sandbox {k}": v for k, v in child.in_force().items()}
                 if self.environment["sandbox poison"].startswith("in force: allocations between guard bands"):
                     judge.watch.clear("guard_bands")
@@ -345,8 +248,8 @@ class Evaluation:
             return
         labels, found, seed = {case.label for case in judge.result.cases}, memory.Examination(), failure.case.state_seed
         judged = [case for case in self.plan.cases if case.label in labels]
-        load = partial(self._load, seed=seed)
-        with self._failures(Status.CRASHED, judge):
+        load = partial(self.load, seed=seed)
+        with failures(self.prepared.device, judge.watch, Status.CRASHED, judge):
             memory.after_crash(self.prepared, failure.case, judged, self.processes.instrumented, load, found)
         if not found.wrong:
             self.notes += found.skipped
@@ -364,6 +267,7 @@ class Evaluation:
     def honesty(self) -> None:
         """honesty: own kernels launched, no foreign operators, nothing left running."""
         found = honesty.judge(self.result, self.candidate, self.watch, self.notes)
+        found = found or standing.observed(self.prepared.task.constraints, vendor_calls(self))
         if found is not None:
             raise Ended(*found)
 
@@ -378,12 +282,12 @@ class Evaluation:
         judged = {result.label for result in self.result.cases}
         plan = replace(self.plan, cases=tuple(case for case in self.plan.cases if case.label in judged))
         found = memory.Examination()
-        with self._failures(Status.CRASHED):
-            memory.on_emulator(self.prepared, plan, self.processes.instrumented, self._load, found)
+        with failures(self.prepared.device, self.watch, Status.CRASHED):
+            memory.on_emulator(self.prepared, plan, self.processes.instrumented, self.load, found)
             if self.plan.name == "full" and self.prepared.device != "cpu" and not found.wrong:
-                memory.on_gpu(self.prepared, plan, lambda: self.processes.fork("build"), self._load, found)
+                memory.on_gpu(self.prepared, plan, lambda: self.processes.fork("build"), self.load, found)
         self.warnings += found.warnings
-        self.notes += found.skipped
+        self.notes += found.skipped + found.late
         if found.ran:
             self.watch.clear("out_of_bounds", "race")
         if found.wrong:
@@ -391,7 +295,7 @@ class Evaluation:
             where = f"{found.case.label}: " if found.case else ""
             expected = self.prepared.expected(found.case) if found.case else None
             self.result.failure = Failure(Status.WRONG, where + found.wrong, found.case, expected)
-            self._save_repro(found.on)
+            self.save_repro(found.on)
             raise Ended(Status.WRONG, where + found.wrong)
         if found.ran:
             self.passed("memory", found.detail, begin)
@@ -403,7 +307,11 @@ class Evaluation:
         if self.prepared.device == "cpu":
             self.skip("performance", "untimed: the emulator has no speed; use a machine with a GPU")
             return
-        with self._failures(Status.CRASHED), self.processes.timed() as child:
+        self._shared.close()
+        if self.prepared.spare is not None:
+            self.prepared.spare.settle()
+        ending = self.prepared.ending if self.more else None
+        with failures(self.prepared.device, self.watch, Status.CRASHED), self.processes.timed(ending) as child:
             found = Measurement(
                 self.prepared,
                 self.candidate,
@@ -444,31 +352,12 @@ class Evaluation:
 
     # helpers
 
-    def _load(self, child: Any, seed: int = 0) -> None:
+    def load(self, child: Any, seed: int = 0) -> None:
         reply = load_candidate(self.prepared, child, self.candidate, self.overrides, state_seed=seed)
         if reply.problem:
             raise StateProblem(reply.problem)
 
-    @contextmanager
-    def _failures(self, raised: Status, judge: Correctness | None = None, where: str = "") -> Iterator[None]:
-        """A candidate's death or error as a status; `raised`: what an exception in its own code means here."""
-        try:
-            yield
-        except StateProblem as problem:
-            raise Ended(Status.WRONG, f"state_dict differs from the reference's: {problem}") from problem
-        except ChildFailed as failure:
-            from kforge.kernel.emulator.build import require_compiler
-
-            if failure.error.get("kind") == MissingError.kind and self.prepared.device == "cpu":
-                require_compiler()  # asked here: a candidate may say anything
-            case, expected, step = (judge.current if judge else None) or (None, None, 0)
-            where = f"{case.label}: " if case else where
-            status, words = outcome(failure, raised, judge.watch if judge else self.watch)
-            if judge is not None:
-                judge.result.failure = Failure(status, where + words, case, expected, step)
-            raise Ended(status, where + words) from failure
-
-    def _save_repro(self, instrumented: str = "", crashed: bool = False) -> None:
+    def save_repro(self, instrumented: str = "", crashed: bool = False) -> None:
         """repro.py of the failure. instrumented: the device on which an instrument of the memory gate found it.
         crashed: its launches end the process.
         """
@@ -478,22 +367,12 @@ class Evaluation:
             root = self.repro_root
             self.repro = str(write_repro(self.prepared, self.candidate, failure, root, instrumented, crashed))
 
-    def _launched(self) -> tuple[KernelBuild, ...]:
-        """The builds with their launches, where these were counted."""
-        seen = self.result.launches
-        return tuple(replace(b, launches=seen.get(b.name, 0)) for b in self.builds) if seen else self.builds
-
 
 def _usable(plan: Plan, prepared: Prepared) -> Plan:
     """Without the variants that this device cannot hold (the report lists them)."""
     if prepared.facts is None:
         return plan
     return replace(plan, cases=tuple(c for c in plan.cases if c.variant in prepared.facts.variants))
-
-
-def _kernel_build(item: Mapping[str, Any]) -> KernelBuild:
-    names = ("name", "arch", "registers", "shared", "spill_bytes", "stack", "occupancy")
-    return KernelBuild(**{name: item[name] for name in names}, constants=dict(item["constants"]))
 
 
 def _folder_name(candidate: Candidate, overrides: Mapping[str, Mapping[str, Any]] | None) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kforge.environment.expected import Expected
 from kforge.environment.inputs import GIVEN, Case
-from kforge.environment.preparation import Expected
 from kforge.environment.report import CaseResult, Error, Status
 from kforge.errors import ChildFailed
 
@@ -38,6 +38,7 @@ class Result:
     influence: bool | None = None  # whether an answer differs without own kernels; None: could not be told
     later_calls: int = 0  # calls that are not the first of a loaded module
     growing_calls: int = 0  # of these, the ones after which there are more threads than before
+    reseeded: bool = False  # whether a call has seeded torch's generators
     run_to_run: float = 0.0  # largest difference between two equal calls, absolute
 
 

@@ -38,6 +38,11 @@ def judge(result: Result, candidate: Candidate, watch: Watch, notes: list[str]) 
         words = f"reads {scalars // result.calls} elements a call one by one"
         watch.fire("torch_compute", words)
         return Status.HACKED, f"computes in Python instead of own kernels: {words}"
+    watch.clear("generator_state")
+    if result.reseeded:
+        words = "seeds torch's generators: what the user draws afterwards is no longer random"
+        watch.fire("generator_state", words)
+        return Status.HACKED, words
     growing, calls = result.growing_calls, result.later_calls
     if growing >= 2 and growing == calls:  # torch's own pools grow once, whenever an operator first needs them
         watch.fire("background_thread", f"each of {calls} calls leaves more threads than it found")

@@ -12,8 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kforge.environment.expected import Expected, Skip
 from kforge.environment.inputs import Case
-from kforge.environment.preparation import Expected, Prepared, Skip
+from kforge.environment.preparation import Prepared
 from kforge.environment.trees import map_tensors
 
 if TYPE_CHECKING:

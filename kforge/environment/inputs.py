@@ -165,11 +165,14 @@ def _required(sizes: Iterable[int]) -> Iterator[Case]:
     for i, distribution in enumerate(("edges", "low_rows", "low", "x1e5", "offset", "mixed", "exact01")):
         yield Case(0, i % SEEDS, distribution, shape=("prime", "plus", "tile")[i % 3])
     yield Case(0, 3, "edges", shape=GIVEN)
+    yield Case(0, 4, "x-1", "offset")
+    yield Case(0, 2, "x3", "offset", shape="tile")  # small, and of whole vectors: the memory gate sees it too
     yield Case(0, 0, "x1", "offset", moved="first")
     yield Case(0, 1, "x-1", "offset", moved="rest", shape="tile")
     yield Case(0, 2, "x3", "transposed", moved="first", shape="prime")
     yield Case(0, 3, "x1", "expanded", shape="prime")
     yield Case(0, 1, "x1", "sliced", shape="minus")
+    yield Case(0, 4, "x1", shape="long")
     yield Case(0, 0, "x1", shape="empty")
     yield Case(0, 1, "x1", shape="hollow")
     for order in (1, 2, 3):
@@ -178,6 +181,11 @@ def _required(sizes: Iterable[int]) -> Iterator[Case]:
     for number in sorted(set(sizes)):
         for size, role in itertools.product((number, number + 1), ("inner", "outer")):
             yield Case(0, size % SEEDS, "x1", shape=f"{role}={size}")
+        whole = (number // 4 + 1) * 4  # the kernel beyond, in whole vectors, as they are and off their alignment
+        yield Case(0, whole % SEEDS, "x1", shape=f"inner={whole}")
+        yield Case(0, whole % SEEDS, "x-1", "offset", shape=f"inner={whole}")
+        for size, special in itertools.product((number, number + 1), ("inf_edges", "nan_edges")):
+            yield Case(0, size % SEEDS, "x1", special=special, shape=f"inner={size}")  # each kernel meets these
 
 
 class NotApplicable(Exception):

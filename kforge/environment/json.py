@@ -61,11 +61,11 @@ def summary(
     proposer: str = "",
     evaluations: int = 1,
     seconds: float | None = None,
-    usd: float = 0.0,
+    usd: float | None = 0.0,
 ) -> dict[str, Any]:
     """The last line of `--json`. Without a GPU target: target `emulator`, verdict `untimed`, no times, no speed-up.
 
-    seconds: of the whole command (default: the report's own). usd: what a chat model cost.
+    seconds: of the whole command (default: the report's own). usd: what chat models cost, None: unknown.
     """
     timed = report.verdict is not Verdict.UNTIMED
     out: dict[str, Any] = {

@@ -2,22 +2,26 @@
 compute-sanitizer. What these find is wrong whatever the values were.
 
 One process in phase build calls the candidate on the plan's smallest inputs while the emulator's launches are kept;
-these run again, each tool in a process of its own. What cannot be done is named with its reason and fails nothing.
+these run again, each tool in a process of its own. The smallest as they are and of ragged sizes always do, further ones
+while processor time is left. What is not done is named with its reason and fails nothing.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from kforge.environment.expected import Skip
 from kforge.environment.inputs import Case, Plan
-from kforge.environment.preparation import Prepared, Skip
+from kforge.environment.preparation import Prepared
 from kforge.errors import BuildError, ChildFailed, MissingError
 from kforge.kernel.emulator.findings import Finding
 from kforge.task import call_leaves
 from kforge.task.call import tensors as call_tensors
+from kforge.worker.inspection import LIMIT_S, SLOWER
 
 if TYPE_CHECKING:
     from kforge.task import Call
@@ -28,9 +32,14 @@ TOOLS = ("memcheck", "racecheck")  # of compute-sanitizer
 CASES = 8
 CASE_BYTES = 16 << 20  # inputs of one case that the emulator takes
 SANITIZED_BYTES = 256 << 20
-BUDGET_S = {"quick": 2.5, "standard": 2.5, "full": 20.0}  # of each instrumented run; both run side by side
+ALWAYS = 3  # of these cases: the smallest, of ragged sizes, of whole vectors off their alignment
+ALWAYS_S = 20.0  # of processor time for these in each instrumented run, by the estimate of worker/inspection.py
+BUDGET_S = {"quick": 2.5, "standard": 2.5, "full": 20.0}  # beyond which no further cases join them
+RAGGED = ("prime", "plus", "minus", "tile")
 SANITIZER_S = 60.0
-CRASH_S = 10.0  # of the checked run that names where a candidate died
+CRASH_S = 10.0  # of the checked run that names where a candidate died, by the same estimate
+EXAMINE_S = LIMIT_S + 120.0  # on the clock, for building and running
+SLOWEST = max(SLOWER.values())
 WARNS = {"racecheck"}  # hazards by its rules may be intended (volatile, warps in step): said, and no verdict
 
 
@@ -38,7 +47,7 @@ WARNS = {"racecheck"}  # hazards by its rules may be intended (volatile, warps i
 class Examination:
     """What the gate found. wrong: the first finding in words, kind: its kind (the emulator's findings.py). case:
     inputs that show it. on: "cpu" where the emulator found it, else the GPU. ran: tools with their seconds.
-    skipped: what did not run, and why. warnings: in words.
+    skipped: tools that did not run, and why. late: inputs for which no time was left. warnings: in words.
     """
 
     wrong: str = ""
@@ -47,6 +56,7 @@ class Examination:
     on: str = ""
     ran: dict[str, float] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -73,9 +83,11 @@ class Examination:
 
 
 def smallest(prepared: Prepared, cases: Iterable[Case], most_bytes: int) -> list[tuple[Case, Call]]:
-    """Of cases that were judged, one for each shape, and one for each layout of the smallest; fewest bytes first.
+    """Of cases that were judged, one for each shape, and one for each layout of the smallest.
 
-    Cases with an empty input launch next to nothing and are left out.
+    First the smallest, the smallest of ragged sizes, and of those in whole vectors that begin one element past an
+    aligned address; then by bytes, contiguous before other layouts. Cases with an empty input launch next to nothing
+    and are left out.
     """
     found: dict[tuple[int, str], list[tuple[int, Case, Call]]] = {}
     too_large: set[tuple[int, str]] = set()
@@ -93,9 +105,25 @@ def smallest(prepared: Prepared, cases: Iterable[Case], most_bytes: int) -> list
             too_large.add(shape)
         elif all(t.numel() for t in tensors):
             found.setdefault(shape, []).append((size, case, call))
-    shapes = sorted((sorted(forms, key=lambda f: f[0]) for forms in found.values()), key=lambda forms: forms[0][0])
+    by_layout = [sorted(forms, key=lambda f: (f[0], f[1].layout != "contiguous")) for forms in found.values()]
+    shapes = sorted(by_layout, key=lambda forms: forms[0][0])
     chosen = [forms[0] for forms in shapes] + (shapes[0][1:] if shapes else [])
+    beyond = [one for forms in shapes for one in forms if one[1].shape.startswith("inner=") and _off(one)]
+    chosen[3:3] = beyond[-1:]  # of a kernel that perhaps no smaller case launches
+    ragged = next((one for one in chosen[1:] if one[1].shape in RAGGED), None)
+    for one in filter(None, (next(filter(_off, itertools.chain(*shapes)), None), ragged)):
+        chosen = [other for other in chosen if other is not one]
+        chosen.insert(1, one)
     return [(case, call) for _, case, call in chosen[:CASES]]
+
+
+def _off(one: tuple[int, Case, Call]) -> bool:
+    """Whether a kernel may read the call's largest input by vectors of four, were it not for its address."""
+    _, case, call = one
+    if (case.layout, case.moved) != ("offset", "all"):
+        return False
+    largest = max((t for _, t in call_tensors(call_leaves(call))), key=lambda t: t.numel())
+    return largest.dim() > 0 and largest.shape[-1] % 4 == 0
 
 
 def on_emulator(
@@ -117,14 +145,27 @@ def on_emulator(
     try:
         with process as child:
             load(child)
-            counts = [child.record(call, most_s=budget_s / 60).launches for _, call in cases]
+            counts, late = [], []
+            for number, (case, call) in enumerate(cases):
+                most_s = (ALWAYS_S if number < ALWAYS else budget_s) / SLOWEST
+                kept = child.record(call, most_s)
+                counts.append(kept.launches)
+                late += [case.label] if kept.left_out else []
             if not counts[-1]:
                 found.skipped.append("checked and traced not run: no launch of a kforge.kernel.Kernel")
                 return
-            launch = found.take(child.examine(MODES, budget_s, timeout_s=60.0 + 4 * budget_s))
-            found.case, found.on = cases[bisect.bisect_right(counts, launch) if launch < counts[-1] else 0][0], "cpu"
+            if late:
+                words = f"no time left in plan {plan.name} to check and trace {len(late)} of {len(cases)} inputs"
+                found.late.append(f"{words}: {'; '.join(late)}")
+            launch = found.take(child.examine(MODES, max(ALWAYS_S, budget_s), EXAMINE_S))
+            found.case, found.on = _of_launch(cases, counts, launch), "cpu"
     except ChildFailed as failure:
         _not_run("checked and traced", failure, found)
+
+
+def _of_launch(cases: Sequence[tuple[Case, Call]], counts: Sequence[int], launch: int) -> Case:
+    """The case that a launch is of. counts: launches kept after each case; of a number that is none, the first case."""
+    return cases[bisect.bisect_right(counts, launch) if launch < counts[-1] else 0][0]
 
 
 def after_crash(
@@ -151,8 +192,8 @@ def after_crash(
             if not counts[-1]:
                 found.skipped.append("checked not run: no launch of a kforge.kernel.Kernel")
                 return
-            launch = found.take(child.examine(MODES[:1], CRASH_S, timeout_s=60.0 + 4 * CRASH_S))
-            found.case, found.on = cases[bisect.bisect_right(counts, launch) if launch < counts[-1] else 0][0], "cpu"
+            launch = found.take(child.examine(MODES[:1], CRASH_S, EXAMINE_S))
+            found.case, found.on = _of_launch(cases, counts, launch), "cpu"
     except ChildFailed as failure:
         _not_run("checked", failure, found)
 

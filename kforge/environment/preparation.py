@@ -13,16 +13,18 @@ import secrets
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge import scratch
-from kforge.environment.acceptance import MIN_DRAWS, SMALL, nu_bound
+from kforge.environment.acceptance import MIN_DRAWS, SMALL
+from kforge.environment.expected import Expected, Skip, exact_of, fp64_baseline, nonfinite_share
 from kforge.environment.inputs import GIVEN, Case, NotApplicable, realise
 from kforge.environment.provenance import Intermediates
 from kforge.environment.randomness import Choices, choices
 from kforge.environment.shapes import Sizes, derive, find_sizes, resize, tied_sizes
+from kforge.environment.ties import Inner
 from kforge.environment.widened import can_widen, run_widened
 from kforge.errors import KforgeError, MissingError, TaskError
 
@@ -31,61 +33,15 @@ if TYPE_CHECKING:
 
     from kforge.environment.processes import Processes
     from kforge.profiling.roofline import Floor
-    from kforge.task import Call, Capture, Cost, Effects, Promoted, State, Task, TaskFacts
+    from kforge.task import Call, Capture, Cost, Promoted, State, Task, TaskFacts
     from kforge.task.promotion import Replay
+    from kforge.worker import Child
 
 CACHE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # expected values kept between candidates
 RATED = ("fp64", "fp32", "tensor")  # integer and special functions have no ceiling: they bound nothing
 MULTIPLES = (1, 2, 8)  # tried in turn where the reference rejects a derived size
 DERIVED = 4.0
 NONFINITE = 0.1  # a distribution that makes over this share of an output NaN or infinite is skipped
-
-
-class Skip(Exception):
-    """The case is not used for this task, and why in words (it is listed in the report)."""
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What is right for one case. Tensors belong to the judge and are never written.
-
-    call: the inputs, their tensors' paths in input_paths. leaves: baseline outputs with their paths. exact: per leaf
-    the fp64 value, None where it is no floating tensor. inputs_after and state_after: what the baseline leaves behind;
-    exact_inputs, exact_state: fp64 values of what it changes. inner: intermediate values for discrete outputs. then:
-    the second of two successive calls.
-    """
-
-    call: Call
-    outputs: Any
-    leaves: tuple[tuple[str, Any], ...]
-    exact: tuple[torch.Tensor | None, ...]
-    inputs_after: Call
-    exact_inputs: dict[str, torch.Tensor]
-    effects: Effects
-    state_after: dict[str, torch.Tensor]
-    exact_state: dict[str, torch.Tensor]
-    seed: int
-    input_paths: tuple[str, ...] = ()
-    inner: dict[str, tuple[torch.Tensor, float]] = field(default_factory=dict)
-    then: Expected | None = None
-
-    def call_storage(self, path: str) -> int:
-        """Identity of the storage that an input lies in, by its path."""
-        from kforge.task import call_leaves
-        from kforge.task.call import tensors
-
-        number = self.input_paths.index(path)
-        return int(tensors(call_leaves(self.call))[number][1].untyped_storage()._cdata)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes this holds: inputs, outputs and their fp64 values."""
-        import torch
-        from torch.utils import _pytree as pytree
-
-        tree = (self.call.args, self.call.kwargs, self.outputs, self.exact, self.inputs_after.args, self.exact_state)
-        own = sum(t.numel() * t.element_size() for t in pytree.tree_leaves(tree) if isinstance(t, torch.Tensor))
-        return own + (self.then.nbytes if self.then else 0)
 
 
 class Prepared:
@@ -106,6 +62,7 @@ class Prepared:
         self.notes: list[str] = []
         self.rooms: dict[str, Path] = {}  # the folder of each candidate that was here
         self.spare: Processes | None = None  # of the next candidate, where a warm judge started them
+        self.ending: list[Child] = []  # of an evaluation that is over, told to end and not waited for
         self._captures: dict[int, tuple[Capture, Promoted, Intermediates | None]] = {}
         self._modules: dict[int, torch.nn.Module] = {}
         self._expected: OrderedDict[tuple[Case, int], Expected] = OrderedDict()
@@ -332,7 +289,7 @@ class Prepared:
             raise Skip(f"the reference rejects it in float64: {_first_line(error)}") from error
         leaves = tuple(tree_leaves(seen.outputs))
         exacts = tuple(
-            _exact(baseline, wide, call)
+            exact_of(baseline, wide, call)
             for (_, baseline), (_, wide) in zip(leaves, tree_leaves(exact.outputs), strict=True)
         )
         state = named_state(module) if self.stateful else {}
@@ -340,7 +297,7 @@ class Prepared:
             call=call,
             outputs=seen.outputs,
             leaves=tuple(
-                (path, _fp64_baseline(leaf, wide, call)) for (path, leaf), wide in zip(leaves, exacts, strict=True)
+                (path, fp64_baseline(leaf, wide, call)) for (path, leaf), wide in zip(leaves, exacts, strict=True)
             ),
             exact=exacts,
             inputs_after=seen.call,
@@ -361,7 +318,7 @@ class Prepared:
 
     def _exactly(
         self, case: Case, variant: int, module: torch.nn.Module, call: Call, seed: int
-    ) -> tuple[Replay, dict[str, tuple[torch.Tensor, float]]]:
+    ) -> tuple[Replay, dict[str, Inner]]:
         """The fp64 reference's answer and the inner values that discrete outputs are judged by."""
         capture, promoted, intermediates = self._captured(case.variant)
         if case.shape != GIVEN:
@@ -375,8 +332,8 @@ class Prepared:
         if case.special != "none" or case.plain:
             return
         if case.variant not in self._plain:
-            self._plain[case.variant] = _nonfinite(self.expected(Case(variant=case.variant)))
-        share = _nonfinite(made)
+            self._plain[case.variant] = nonfinite_share(self.expected(Case(variant=case.variant)))
+        share = nonfinite_share(made)
         if share > NONFINITE and share > self._plain[case.variant] + NONFINITE:
             raise Skip(f"{share:.0%} of a reference output becomes NaN or infinite")
 
@@ -409,41 +366,6 @@ def _floor(prepared: Prepared, variant: int) -> Floor | None:
     with contextlib.suppress(MissingError):
         return roofline.floor(cost, ceilings.for_device(prepared.device))
     return None
-
-
-def _exact(baseline: Any, wide: Any, call: Call) -> torch.Tensor | None:
-    import torch
-
-    if not isinstance(baseline, torch.Tensor) or not isinstance(wide, torch.Tensor):
-        return None
-    if baseline.dtype.is_complex:
-        return torch.view_as_real(wide.to(torch.complex128).resolve_conj())
-    return wide.to(torch.float64) if baseline.dtype.is_floating_point else None
-
-
-def _fp64_baseline(leaf: Any, exact: torch.Tensor | None, call: Call) -> Any:
-    """For fp64 outputs reference and fp64 are one: the baseline's error is then n units of rounding."""
-    import torch
-    from torch.utils import _pytree as pytree
-
-    if exact is None or leaf.dtype is not torch.float64:
-        return leaf
-    sizes = [t.numel() for t in pytree.tree_leaves((call.args, call.kwargs)) if isinstance(t, torch.Tensor)]
-    terms = max([8, *(n // max(1, leaf.numel()) for n in sizes)])
-    moved = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
-    return moved.copy_(nu_bound(exact, terms))
-
-
-def _nonfinite(expected: Expected) -> float:
-    """The largest share of NaN and infinities in any floating output of the baseline."""
-    import torch
-
-    shares = [
-        float((~torch.isfinite(leaf)).double().mean())
-        for (_, leaf), exact in zip(expected.leaves, expected.exact, strict=True)
-        if exact is not None and exact.numel()
-    ]
-    return max(shares, default=0.0)
 
 
 def _rejected(task: Task, variant: int, error: Exception, where: str = "") -> KforgeError:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kforge.environment.standing import limits
 from kforge.environment.target import plain_mode, share_emulator
 from kforge.errors import ChildFailed, MissingError
 
@@ -30,8 +33,9 @@ class Processes:
     notes: what could not be had, in words.
     """
 
-    def __init__(self, zygote: Zygote, folder: Path, device: str) -> None:
+    def __init__(self, zygote: Zygote, folder: Path, device: str, rules: Mapping[str, str] | None = None) -> None:
         self.zygote, self.folder, self.device = zygote, folder, device
+        self.rules = dict(rules or {})  # of their environment (standing.limits)
         self.notes: list[str] = []
         self.limits, self.born = (BUILD_S, CALL_S), time.monotonic()
         self.ready = False  # whether they were forked before their evaluation began
@@ -74,9 +78,24 @@ class Processes:
         """The process of the correctness gate."""
         return self._ahead.pop("judged", None) or self.guarded()
 
-    def timed(self) -> Child:
-        """The process of the performance gate."""
-        return self._ahead.pop("timed", None) or self.fork("run")
+    @contextmanager
+    def timed(self, ending: list[Child] | None = None) -> Iterator[Child]:
+        """The process of the performance gate.
+
+        ending: takes the process after it was told to end, so that nobody waits for the end of its context; `collect`
+        it before the next one is timed. None: it has ended when the block is left.
+        """
+        child = self._ahead.pop("timed", None) or self.fork("run")
+        done = False
+        try:
+            yield child
+            done = True
+        finally:
+            if done and ending is not None:
+                child.kill()
+                ending.append(child)
+            else:
+                child.close()
 
     def fork(self, phase: str, guard: Path | None = None) -> Child:
         """One process in this phase. guard: the allocator's library, on a GPU."""
@@ -84,8 +103,8 @@ class Processes:
 
         limits = Limits(call_s=BUILD_S if phase == "build" else CALL_S)
         if self.device != "cpu":
-            return self.zygote.fork(self.folder, self.device, phase, limits, guard=guard)
-        mode = {"KFORGE_EMULATOR": plain_mode().text}
+            return self.zygote.fork(self.folder, self.device, phase, limits, self.rules, guard=guard)
+        mode = {"KFORGE_EMULATOR": plain_mode().text, **self.rules}
         return self.zygote.fork(self.folder, "cpu", phase, limits, mode, share_emulator(self.folder))
 
     def guarded(self) -> Child:
@@ -116,13 +135,14 @@ def processes_for(prepared: Prepared, zygote: Zygote, key: str) -> Processes:
     A candidate that was here before works in its old folder, where its builds are; what was built ahead of its first
     evaluation moves with it.
     """
-    own = prepared.folder / "candidates" / key
+    own, rules = prepared.folder / "candidates" / key, limits(prepared.task.constraints)
     if key in prepared.rooms:
-        return Processes(zygote, prepared.rooms[key], prepared.device)
+        return Processes(zygote, prepared.rooms[key], prepared.device, rules)
     spare, prepared.spare = prepared.spare, None
     if spare is not None:
         fresh = time.monotonic() - spare.born < FRESH_S
-        if spare.zygote is zygote and spare.limits == (BUILD_S, CALL_S) and fresh:
+        fits = spare.limits == (BUILD_S, CALL_S) and spare.rules == rules
+        if spare.zygote is zygote and fits and fresh:
             if (own / "cache").is_dir():
                 shutil.copytree(own / "cache", spare.folder / "cache", symlinks=True, dirs_exist_ok=True)
             prepared.rooms[key] = spare.folder
@@ -130,7 +150,13 @@ def processes_for(prepared: Prepared, zygote: Zygote, key: str) -> Processes:
             return spare
         spare.close()
     prepared.rooms[key] = own
-    return Processes(zygote, own, prepared.device)
+    return Processes(zygote, own, prepared.device, rules)
+
+
+def collect(ending: list[Child]) -> None:
+    """Wait for the end of processes that were told to end, and free what they held."""
+    while ending:
+        ending.pop().close()
 
 
 def keep_spare(prepared: Prepared, zygote: Zygote) -> None:
@@ -142,5 +168,5 @@ def keep_spare(prepared: Prepared, zygote: Zygote) -> None:
     if torch.cuda.mem_get_info(torch.device(prepared.device))[0] < ROOM_BYTES:
         return
     folder = prepared.folder / "candidates" / f"spare-{len(prepared.rooms)}"
-    prepared.spare = Processes(zygote, folder, prepared.device)
+    prepared.spare = Processes(zygote, folder, prepared.device, limits(prepared.task.constraints))
     prepared.spare.fork_ahead()

@@ -12,8 +12,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from kforge.environment.discrete import judge_booleans, judge_equal, judge_indices, judge_rounded
+from kforge.environment.ties import COMPARISONS, ERRORS, SELECTING, Inner, Nudged, operator, same
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
 
     from kforge.task import Call, Capture
@@ -48,12 +51,6 @@ _PASSING = {"alias", "clone", "detach", "squeeze", "unsqueeze", "lift_fresh_copy
 _INDEX_OPS = {"argmax": True, "argmin": True, "max": True, "min": True, "topk": False, "sort": False}
 _ROUNDINGS = {"round", "floor", "ceil", "trunc"}
 _KEEPING = {"clamp", "clamp_min", "clamp_max", "minimum", "maximum", "relu", "neg", "add", "sub", "mul"}  # integers
-_SELECTING = {
-    "abs", "neg", "relu", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "amax", "amin", "max", "min",
-    "where", "round", "floor", "ceil", "trunc", "sign", "getitem", "view", "permute", "transpose", "expand", "slice",
-    "select", "squeeze", "unsqueeze", "flip", "cat", "clone", "alias", "detach",
-}  # fmt: skip
-_COMPARISONS = {"lt", "gt", "le", "ge", "eq", "ne"}
 
 
 def sources(capture: Capture) -> tuple[Source, ...]:
@@ -68,14 +65,14 @@ def _source(node: Any) -> Source:
         return EQUAL
     part = None
     while node.op == "call_function":
-        name = getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
+        name = operator(node)
         if name == "getitem":
             part = node.args[1]
             node = node.args[0]
             continue
         if name in _INDEX_OPS and (part == 1 or name.startswith("arg")):
             return _index(node, name)
-        if name in _COMPARISONS:
+        if name in COMPARISONS:
             return _comparison(node)
         if name == "_to_copy" and _is_float(node.args[0]):
             return Source(Rule.ROUNDED, (_before_rounding(node.args[0]).name,))
@@ -91,7 +88,7 @@ def _unclamped(node: Any, constant: float) -> Any:
     Its own values tie with the floor exactly, half of them, and an exact tie would forgive either answer.
     """
     while node.op == "call_function":
-        name = getattr(node.target, "_opname", "")
+        name = operator(node)
         floor, *top = node.args[1:] if name in ("clamp", "clamp_min") else [0.0 if name == "relu" else None]
         if any(limit is not None for limit in top) or not isinstance(floor, (int, float)) or floor > constant:
             break
@@ -104,8 +101,7 @@ def _is_selected(node: Any) -> bool:
     if getattr(node, "op", "") != "call_function":
         return getattr(node, "op", "placeholder") == "placeholder"
     parts = [part for arg in node.args for part in (arg if isinstance(arg, (list, tuple)) else (arg,))]
-    name = getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
-    return name in _SELECTING and all(_is_selected(part) for part in parts if hasattr(part, "op"))
+    return operator(node) in SELECTING and all(_is_selected(part) for part in parts if hasattr(part, "op"))
 
 
 def _before_rounding(node: Any) -> Any:
@@ -115,7 +111,7 @@ def _before_rounding(node: Any) -> Any:
         found = waiting.pop(0)
         if getattr(found, "op", "") != "call_function" or not _is_float(found):
             continue
-        name = getattr(found.target, "_opname", "")
+        name = operator(found)
         if name in _ROUNDINGS:
             return found.args[0]
         if name in _KEEPING:
@@ -133,7 +129,8 @@ def _index(node: Any, name: str) -> Source:
     position = {"topk": 2, "sort": 1}.get(name, 1)
     default = None if name.startswith("arg") else -1
     dim = node.args[position] if len(node.args) > position else node.kwargs.get("dim", default)
-    return Source(Rule.INDEX, (source.name,), dim=dim, first_of_ties=_INDEX_OPS[name])
+    stable = name == "sort" and node.kwargs.get("stable") is True
+    return Source(Rule.INDEX, (source.name,), dim=dim, first_of_ties=_INDEX_OPS[name] or stable)
 
 
 def _comparison(node: Any) -> Source:
@@ -160,18 +157,21 @@ class Intermediates:
         self.names = tuple(dict.fromkeys(name for source in self.sources for name in source.nodes))
         if not self.names:
             return
+        told = any(source.rule in (Rule.COMPARED, Rule.INDEX) and not source.given for source in self.sources)
+        self._nudged = Nudged(capture, self.names) if told and promote(capture).method == "graph" else None
+        self._all = (*self.names, *(self._nudged.gates if self._nudged else ()))
         graph_module = copy.deepcopy(capture.module)
         nodes = {n.name: n for n in graph_module.graph.nodes}
         output = next(n for n in graph_module.graph.nodes if n.op == "output")
-        output.args = (tuple(nodes[name] for name in self.names),)
+        output.args = (tuple(nodes[name] for name in self._all),)
         graph_module.recompile()
-        spec = pytree.tree_structure([0] * len(self.names))
+        spec = pytree.tree_structure([0] * len(self._all))
         self._capture = replace(capture, graph_module=graph_module, mutations=(), out_spec=spec)
         self._promoted = promote(self._capture)
         self._baseline = torch.fx.Interpreter(graph_module)
 
-    def values(self, module: torch.nn.Module, call: Call, seed: int) -> dict[str, tuple[torch.Tensor, float]]:
-        """Node name -> (fp64 value, the baseline's largest error there). Neither module nor call is changed."""
+    def values(self, module: torch.nn.Module, call: Call, seed: int) -> dict[str, Inner]:
+        """By node name. Neither module nor call is changed."""
         import torch
 
         from kforge.task import clone_call
@@ -182,24 +182,33 @@ class Intermediates:
         exact = self._promoted(module, call, seed)
         with torch.no_grad(), seeded(seed):
             rough = self._baseline.run(*self._capture.bind(module, clone_call(call)))
-        return {name: (e, _largest_error(r, e)) for name, e, r in zip(self.names, exact, rough, strict=True)}
+        errors = {name: _largest_error(r, e) for name, e, r in zip(self._all, exact, rough, strict=True)}
+        firm: list[Any] = [None] * len(self.names)
+        if self._nudged is not None:
+            gates = {name: errors[name] for name in self._nudged.gates}
+            moved = self._nudged.runs(module, call, seed, gates)
+            count = len(self.names)
+            for i, (e, r, up, down) in enumerate(zip(exact[:count], rough[:count], *moved, strict=True)):
+                firm[i] = same(r.double(), e) & same(up, e) & same(down, e)
+        return {name: Inner(e, errors[name], f) for name, e, f in zip(self.names, exact, firm, strict=False)}
 
 
 def _largest_error(value: torch.Tensor, exact: torch.Tensor) -> float:
     return float((value.double() - exact).abs().nan_to_num(0.0, 0.0, 0.0).max()) if exact.numel() else 0.0
 
 
-def judge_discrete(
-    source: Source, candidate: torch.Tensor, baseline: torch.Tensor, inner: dict[str, tuple[torch.Tensor, float]]
-) -> str:
+def judge_discrete(source: Source, candidate: torch.Tensor, baseline: torch.Tensor, inner: Mapping[str, Inner]) -> str:
     """In words what is wrong with an integer or boolean output; "" for right. Bounds are 4x the baseline's error."""
     if source.rule is Rule.EQUAL or source.given or any(name not in inner for name in source.nodes):
         return judge_equal(candidate, baseline)
-    values = [inner[name][0] for name in source.nodes]
-    bound = 4 * max(inner[name][1] for name in source.nodes)
+    values = [inner[name].exact for name in source.nodes]
+    bound = ERRORS * max(inner[name].error for name in source.nodes)
+    firm = inner[source.nodes[0]].firm
     if source.rule is Rule.INDEX:
-        return judge_indices(candidate, baseline, values[0], source.dim, bound, source.first_of_ties)
+        return judge_indices(candidate, baseline, values[0], source.dim, bound, source.first_of_ties, firm)
     if source.rule is Rule.COMPARED:
         other = values[1] if len(values) > 1 else source.constant
-        return judge_booleans(candidate, baseline, values[0] - other, bound)
+        second = inner[source.nodes[-1]].firm
+        firm = None if firm is None or second is None else firm & second
+        return judge_booleans(candidate, baseline, values[0] - other, bound, firm)
     return judge_rounded(candidate, baseline, values[0], bound)

@@ -118,7 +118,7 @@ with recording() as kept:
     run(candidate_module.ModelNew)
 for tool in (run_checked, run_traced):
     for finding in tool(kept.launches, kept.buffers).findings:
-        fields = as_launched(finding)
+        fields = as_launched(finding, kept)
         launch = fields.pop("launch")
         print(f"{tool.__name__}, launch {launch}: {Finding(**fields)}")
 """
@@ -134,7 +134,7 @@ from kforge.kernel.emulator.recording import Recording, as_launched, recording
 with recording(Recording(only=True)) as kept:
     run(candidate_module.ModelNew)
 for finding in run_checked(kept.launches, kept.buffers, (0,)).findings:
-    fields = as_launched(finding)
+    fields = as_launched(finding, kept)
     launch = fields.pop("launch")
     print(f"run_checked, launch {launch}: {Finding(**fields)}")
 """

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kforge.task import Call
 
 KINDS = ("prime", "minus", "plus", "tile", "row", "column", "tall", "deep", "wide", "empty", "hollow")
+RARE = ("long",)  # once in a plan, not in its covering array: sums that pass their lower levels on twice take long
 ELEMENTS = 24 * 1024  # of all inputs of a derived shape together: small enough for the emulator, large for a statistic
 LARGEST = 4 * ELEMENTS  # where a kind asks for more than that, it gets less
 PRIMES = (17, 13, 11, 7, 5, 3)
@@ -140,6 +141,12 @@ def derive(sizes: Sizes, kind: str) -> dict[int, int] | None:
         put(inner, 6)
         kept |= {s: min(kept[s], 3) for s in outer}
         put(outer[-1], 521)
+    elif kind == "long":
+        if not outer:
+            return None
+        kept |= dict.fromkeys(outer, 1)
+        put(inner, 5)
+        put(outer[-1], 8209)
     elif kind == "wide":
         kept |= {s: min(kept[s], 3) for s in outer}
         if not put(inner, 4099):

@@ -9,8 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kforge.kernel.candidate import Candidate
+
+NESTING = 150  # levels of a syntax tree: what reads it recursively stays far from the interpreter's limit
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,19 @@ class StaticReport:
         return tuple(str(f) for f in self.findings if not f.rejects)
 
 
+def _depth(tree: ast.AST) -> int:
+    """Levels of a syntax tree, counted without recursion."""
+    level, depth = [tree], 0
+    while level:
+        level, depth = [child for node in level for child in ast.iter_child_nodes(node)], depth + 1
+    return depth
+
+
+def _too_deep(candidate: Candidate) -> StaticReport:
+    message = f"nested too deeply to be read: more than {NESTING} levels of expressions or blocks"
+    return StaticReport((Finding("nesting", candidate.module, 0, message),), (), False)
+
+
 def check_static(
     candidate: Candidate,
     *,
@@ -52,13 +68,15 @@ def check_static(
     reference_names: Collection[str] = (),
     shapes: Collection[int] = (),
     constraints: Mapping[str, object] | None = None,
+    signature: tuple[Any, ...] | None = None,
 ) -> StaticReport:
     """Every static rule over every file of a candidate.
 
     reference_source: text of op.py, so that a copy of the reference inside the candidate is recognised;
     reference_names: names it defines. shapes: sizes of the benchmark's inputs; a literal equal to one is a warning.
-    constraints: the task's standing rules by name.
+    constraints: the task's standing rules by name. signature: of the reference's forward, for keep_signature.
     """
+    from kforge.environment.standing import check_standing
     from kforge.environment.static_cuda import check_cuda, check_text
     from kforge.environment.static_python import check_module
 
@@ -72,6 +90,10 @@ def check_static(
     except SyntaxError as error:
         finding = Finding("syntax", candidate.module, error.lineno or 0, f"syntax error: {error.msg}")
         return StaticReport((finding,), (), False)
+    except (RecursionError, MemoryError):  # how Python's parser says that it is nested too deeply
+        return _too_deep(candidate)
+    if _depth(tree) > NESTING:
+        return _too_deep(candidate)
     module = check_module(candidate.module, tree, reference_source, reference_names, shapes)
     findings += module.findings
     if "no_vendor_calls" in rules:
@@ -83,6 +105,7 @@ def check_static(
     sources |= {f"{candidate.module} (inline source)": body for body in module.inline_sources}
     for name, body in sources.items():
         findings += check_text(name, body) + check_cuda(name, body, shapes, rules)
+    findings += check_standing(candidate, tree, sources, rules, signature)
     if not any(f.rejects for f in findings) and not module.defines_model:
         findings.append(Finding("no_model", candidate.module, 0, "defines no class ModelNew"))
     return StaticReport(tuple(findings), tuple(sorted(module.vendor)), module.has_kernel)

@@ -31,6 +31,11 @@ FILES = {
     "load_library", "fromfile", "tofile", "memmap", "numpy.load", "numpy.save", "numpy.savez", "numpy.savetxt",
     "numpy.loadtxt", "numpy.genfromtxt", "numpy.open_memmap",
 }  # fmt: skip
+SEEDING = {  # what sets a generator of torch's; draws advance it, which is all that a call may do
+    "manual_seed", "manual_seed_all", "seed_all", "set_rng_state", "set_rng_state_all", "fork_rng", "set_state",
+    "graphsafe_set_state", "set_offset", "torch.seed", "torch.random.seed", "torch.cuda.seed", "torch.cuda.random.seed",
+    "torch.default_generator.seed",
+}  # fmt: skip
 ANSWERS_FOR_IT = {  # methods by which the judge reads a module's state, or that run behind its back
     "__del__": "runs work after the judge has looked",
     "__getattr__": "answers for attributes that are not there",
@@ -99,6 +104,7 @@ class _Checker(ast.NodeVisitor):
             path = f"{node.module}.{name.name}"
             self._import(node, path)
             self.aliases[name.asname or name.name] = path
+            self._seeding(node, path)
 
     def _import(self, node: ast.AST, path: str) -> None:
         names = allowlist()
@@ -194,7 +200,15 @@ class _Checker(ast.NodeVisitor):
             self.add("tensor_subclass", node, f"uses {node.attr}, which makes lazy tensors")
         else:
             self._reached(node, self._path(node))
+            self._seeding(node, self._path(node))
         self.generic_visit(node)
+
+    def _seeding(self, node: ast.AST, path: str) -> None:
+        """torch.manual_seed, generator.set_state ...: what others draw afterwards would be the candidate's choice."""
+        *owner, name = path.split(".")
+        if path in SEEDING or (name in SEEDING and owner != ["self"]):
+            words = f"uses {path.removeprefix('?.')}: the generators are the user's, who seeds them"
+            self.add("generator_state", node, words)
 
     def _reached(self, node: ast.Attribute, path: str) -> None:
         """What an import could not name, by way of an attribute: torch.os, torch._C, kforge.kernel.hooks."""

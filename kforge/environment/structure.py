@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from kforge.environment.preparation import Expected
+    from kforge.environment.expected import Expected
     from kforge.worker import CallReply
 
 

@@ -81,12 +81,15 @@ def share_emulator(folder: Path, kinds: Collection[Kind] = ()) -> tuple[Path, ..
 
 def reference_facts(prepared: Prepared) -> dict[str, Any]:
     """What the static gate must know of the reference: its text and names, the sizes of its inputs, standing rules."""
+    from kforge.environment.standing import signature_of
+
     task = prepared.task
     return {
         "reference_source": task.source,
         "reference_names": {"Model", "reference", getattr(task.reference, "__name__", "reference")} - {"ModelNew"},
         "shapes": _sizes(prepared),
         "constraints": {c.name: c.value for c in task.constraints},
+        "signature": signature_of(task) if any(c.name == "keep_signature" for c in task.constraints) else None,
     }
 
 

@@ -166,20 +166,49 @@ def tuning_spaces(source: str) -> list[Space]:
     return spaces
 
 
+def declared_constants(source: str) -> dict[str, dict[str, Constant]]:
+    """The literal `constants=` of each Kernel(...) call that has some, by the kernel's name."""
+    declared = {}
+    for name, call in _kernel_calls(source):
+        value = next((k.value for k in call.keywords if k.arg == "constants"), None)
+        try:
+            constants = ast.literal_eval(value) if value is not None else {}
+        except ValueError:
+            continue
+        if constants and isinstance(constants, dict):
+            declared[name] = constants
+    return declared
+
+
 def write_tuned(source: str, kernel: str, tuned: list[tuple[str | bool, Mapping[str, Constant]]]) -> str:
     """The module's text with `tuned=` of this Kernel(...) call set; nothing else changes. KeyError: no such call."""
+    text = "[" + ", ".join(f"({condition!r}, {dict(values)!r})" for condition, values in tuned) + "]"
+    return _with_keyword(source, kernel, "tuned", text)
+
+
+def write_constants(source: str, kernel: str, constants: Mapping[str, Constant]) -> str:
+    """The module's text with `constants=` of this Kernel(...) call set and what tuning wrote there gone.
+
+    KeyError: no such call.
+    """
+    source = _with_keyword(source, kernel, "constants", repr(dict(constants)))
+    tuned = any(k.arg == "tuned" for name, call in _kernel_calls(source) if name == kernel for k in call.keywords)
+    return _with_keyword(source, kernel, "tuned", "[]") if tuned else source
+
+
+def _with_keyword(source: str, kernel: str, keyword: str, text: str) -> str:
+    """The module's text with one keyword of a Kernel(...) call replaced, or added at its end."""
     call = next((call for name, call in _kernel_calls(source) if name == kernel), None)
     if call is None:
         raise KeyError(kernel)
-    text = "[" + ", ".join(f"({condition!r}, {dict(values)!r})" for condition, values in tuned) + "]"
     data = source.encode()
-    old = next((k.value for k in call.keywords if k.arg == "tuned"), None)
+    old = next((k.value for k in call.keywords if k.arg == keyword), None)
     if old is not None:
         begin, end = _offset(data, old.lineno, old.col_offset), _offset(data, old.end_lineno, old.end_col_offset)
         return (data[:begin] + text.encode() + data[end:]).decode()
     last = [*call.args, *(k.value for k in call.keywords)][-1]
     at = _offset(data, last.end_lineno, last.end_col_offset)
-    return (data[:at] + f", tuned={text}".encode() + data[at:]).decode()
+    return (data[:at] + f", {keyword}={text}".encode() + data[at:]).decode()
 
 
 def _kernel_calls(source: str) -> list[tuple[str, ast.Call]]:

@@ -6,8 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kforge.environment.acceptance import MIN_DRAWS, Outcome, Pool, limits_for
+from kforge.environment.expected import Expected, Skip
 from kforge.environment.inputs import GIVEN, Case, Plan
-from kforge.environment.preparation import Expected, Prepared, Skip
+from kforge.environment.preparation import Prepared
 from kforge.environment.provenance import EQUAL, judge_discrete
 from kforge.environment.randomness import judge as judge_draw
 from kforge.environment.report import Error
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from kforge.worker import CallReply
 
-BASELINE_S = {"quick": 0.4}  # seconds of baseline draws for a small output (1.5 in the larger plans)
+BASELINE_S = {"quick": 0.4}  # seconds of the processor for baseline draws for a small output (1.5 in the larger plans)
 Group = tuple[Any, ...]
 
 
@@ -113,9 +114,9 @@ class Values:
         if case.group in self._steadied or self.prepared.stateful:
             return False
         self._steadied.add(case.group)
-        end = time.monotonic() + BASELINE_S.get(self.plan.name, 1.5)
+        end = time.thread_time() + BASELINE_S.get(self.plan.name, 1.5)
         for draw in range(1, MIN_DRAWS):
-            if time.monotonic() > end:
+            if time.thread_time() > end:
                 break
             try:
                 expected = self.prepared.expected(case, draw)

@@ -9,7 +9,7 @@ from kforge.worker.poison import unwritten
 if TYPE_CHECKING:
     import torch
 
-    from kforge.environment.preparation import Expected
+    from kforge.environment.expected import Expected
     from kforge.worker import CallReply
 
 

@@ -66,9 +66,11 @@ def launches() -> LaunchCounts:
 def overrides(constants: Mapping[str, Mapping[str, Constant]]) -> Iterator[None]:
     """Within, the kernels named start from these constants: `overrides({"softmax": {"BLOCK": 512}})`.
 
-    They win over the declared and the tuned ones; `require` still applies to them.
+    They win over the declared and the tuned ones; `require` still applies to them. A kernel may be named as it is
+    declared: "softmax<T, BLOCK>" is the kernel softmax.
     """
-    merged = {**state.overrides, **{k: {**state.of(k), **v} for k, v in constants.items()}}
+    named = {declared.partition("<")[0].rsplit("::", 1)[-1].strip(): values for declared, values in constants.items()}
+    merged = {**state.overrides, **{k: {**state.of(k), **v} for k, v in named.items()}}
     with _switched(State(merged, state.build_only, state.recorder)):
         yield
 

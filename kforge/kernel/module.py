@@ -41,6 +41,7 @@ class Module:
         self.definitions: list[Definition] = []
         # What this process has loaded, by launcher (or emulator mode) and specialisation.
         self.functions: dict[tuple, Any] = {}
+        self.static_shared: dict[tuple, int] = {}  # bytes, by specialisation on a GPU
 
     def kernel(self, name: str, **declaration: Any) -> Kernel:
         """A Kernel of this source; the keywords are Kernel's own."""

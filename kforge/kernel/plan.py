@@ -17,6 +17,7 @@ from kforge.kernel.definition import WORKSPACE, Definition
 from kforge.kernel.expression import Expression
 from kforge.kernel.launchers import Geometry
 from kforge.kernel.launchers.base import Dim3, Launch, packing
+from kforge.kernel.limits import check_shared
 from kforge.kernel.prepare import Constant
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def make_plan(
         return plan
     if checked.device < 0:
         program, instance = module.program(definition, constants, checked.types)
+        own = program.shared_variables if len(program.entry_points) == 1 else ()  # of which kernel is not said
+        check_shared(definition.name, geometry.shared, sum(variable.nbytes for variable in own))
         if not build_only:
             plan.launch = _emulate(program, instance, definition, checked, geometry, _bytes(definition, env))
         return plan
@@ -88,10 +91,15 @@ def _on_gpu(plan: Plan, module: Module, definition: Definition, checked: Checked
     with torch.cuda.device(device):
         if loaded not in module.functions:
             built, symbol = module.build(definition, plan.constants, checked.types, target_arch(device))
+            figures = built.resources.get(module.instance(definition, plan.constants, checked.types))
+            module.static_shared[specialisation] = figures.shared if figures else 0
+            check_shared(definition.name, plan.geometry.shared, module.static_shared[specialisation])
             if launcher is None:
                 return plan
             torch.cuda.current_stream()  # initialises torch's context on this device
             module.functions[loaded] = launcher.load(built, symbol, device)
+        else:
+            check_shared(definition.name, plan.geometry.shared, module.static_shared[specialisation])
         assert launcher is not None
         function, slots = module.functions[loaded], _slots(definition, checked)
         try:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from kforge.kernel.emulator.access import Access
+
 SCHEMA = 1
 T = TypeVar("T")
 
@@ -55,31 +57,6 @@ class KernelSass:
         """Share of these classes in the weighted instructions."""
         total = sum(self.weighted.values())
         return sum(self.weighted.get(kind, 0) for kind in kinds) / total if total else 0.0
-
-
-@dataclass(frozen=True)
-class Access:
-    """What one source line moves, from the emulator's trace (all blocks) or from ncu (scaled to one launch).
-
-    space: global or shared; access: read, write or read+write. units: 32-byte sectors, or wavefronts of shared memory;
-    ideal: the least for the same bytes. size: bytes of one thread's access, 0 where unknown.
-    """
-
-    file: str
-    line: int
-    space: str
-    access: str
-    size: int
-    executions: int
-    nbytes: int
-    requests: int
-    units: int
-    ideal: int
-
-    @property
-    def excess(self) -> float:
-        """units over ideal: 1.0 is fully coalesced, or free of bank conflicts."""
-        return self.units / self.ideal if self.ideal else 1.0
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ FLAGS = {
 }
 VALUES = {"max_shared": "at most N bytes of shared memory a block"}
 
+DIGITS = 15  # of a value
+
 _PATTERN = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:=\s*(\S+)\s*)?")
 
 
@@ -54,7 +56,7 @@ def parse_constraint(text: object) -> Constraint:
         if value is not None:
             raise TaskError(f"constraint {name} takes no value (got {text!r})")
         return Constraint(name)
-    if value is None or not value.isdecimal():
+    if value is None or not value.isdecimal() or len(value) > DIGITS:
         raise TaskError(f"constraint {name} needs a whole number of bytes: {name}=N (got {text!r})")
     return Constraint(name, int(value))
 

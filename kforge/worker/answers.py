@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kforge.errors import ChildFailed
 from kforge.worker.protocol import TensorMeta, decode
-from kforge.worker.replies import Armed, CallReply, Inspected, KernelTime, LoadReply
+from kforge.worker.replies import Armed, CallReply, Inspected, KernelTime, LoadReply, Recorded
 from kforge.worker.tensors import nbytes_of
 
 if TYPE_CHECKING:
@@ -48,8 +48,15 @@ def load_reply(answer: Mapping[str, Any], seconds: float) -> LoadReply:
 
 
 def armed(answer: Mapping[str, Any]) -> Armed:
+    """What can be timed, and what each wrapper lacks."""
     problems = {str(name): str(text) for name, text in answer["problems"].items()}
-    return Armed(float(answer["seconds"]), float(answer["once_s"]), problems)
+    times = {name: float(answer[name]) for name in ("seconds", "once_s", "first_s", "host_us")}
+    return Armed(**times, problems=problems)
+
+
+def recorded(answer: Mapping[str, Any]) -> Recorded:
+    """Which launches are kept."""
+    return Recorded(int(answer["launches"]), float(answer["seconds"]), tuple(map(str, answer["left_out"])))
 
 
 def timings(answer: Mapping[str, Any], iterations: int) -> tuple[float, ...]:
@@ -133,6 +140,7 @@ def call_reply(
         damage=str(answer["damage"]),
         replays=int(answer["replays"]),
         rng_advanced=bool(answer["rng_advanced"]),
+        reseeded=bool(answer["reseeded"]),
         seconds=float(answer["seconds"]),
         wall_s=wall,
     )

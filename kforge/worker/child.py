@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kforge.errors import BuildError, ChildFailed, EmulatorError, KforgeError
-from kforge.worker import inspection, poison, prebuilt, profiled, sandbox
+from kforge.worker import inspection, poison, prebuilt, probing, profiled, sandbox
 from kforge.worker.construct import copy_state, import_module
 from kforge.worker.guard import Guard
 from kforge.worker.observe import Observer, storage_number, threads
@@ -105,6 +105,7 @@ class Server:
             "kernel_times": lambda request: inspection.kernel_times(self, request),
             "trace": lambda request: profiled.trace(self, request),
             "write_launches": lambda request: profiled.write_launches(self, request),
+            "probe": lambda request: probing.probe(self, request),
         }
 
     def run(self, hello: dict[str, Any]) -> NoReturn:

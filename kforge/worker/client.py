@@ -1,7 +1,6 @@
 """The judge's handle to one candidate's process: load, warm, call, arm, time; and its certain end.
 
-line.py sends requests and ends the child, answers.py checks what comes back; tensors are read once, from the judge's
-own buffers, into private copies.
+line.py sends requests and ends the child, exchange.py carries tensors, answers.py checks what comes back.
 """
 
 from __future__ import annotations
@@ -10,31 +9,20 @@ import math
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kforge.errors import ChildFailed, UsageError
+from kforge.errors import UsageError
 from kforge.worker import answers
+from kforge.worker.exchange import Exchange
 from kforge.worker.keeper import Keeper
 from kforge.worker.limits import Limits
-from kforge.worker.line import Line
-from kforge.worker.protocol import Channel, decode
+from kforge.worker.protocol import Channel
 from kforge.worker.replies import Armed, Batch, CallReply, Inspected, KernelTime, LoadReply, Recorded
 from kforge.worker.sandbox import SCRATCH
-from kforge.worker.shelf import Shelf, sizes_of
-from kforge.worker.tensors import (
-    Buffer,
-    DeviceMemory,
-    Packed,
-    fill,
-    nbytes_of,
-    pack,
-    private_copy,
-    received,
-    view,
-)
+from kforge.worker.shelf import sizes_of
+from kforge.worker.tensors import DeviceMemory, pack
 from kforge.worker.timer import steady_overhead
 
 if TYPE_CHECKING:
@@ -43,10 +31,8 @@ if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
     from kforge.task.call import Call
 
-MANY = 1000  # tensors of one answer: below, a lack of descriptors is this process's own
 
-
-class Child(Line):
+class Child(Exchange):
     """One candidate's process. Made by Zygote.fork; use as a context manager: leaving it kills all that is left."""
 
     def __init__(
@@ -58,17 +44,7 @@ class Child(Line):
         limits: Limits,
         memory: DeviceMemory | None,
     ) -> None:
-        super().__init__(channel, keeper, nonce, limits)
-        self.device, self._memory = device, memory
-        self._shelf = Shelf(
-            memory,
-            lambda buffers, fds: self._request(
-                "attach", send_fds=fds, buffers=[b.describe() for b in buffers], fds=len(fds)
-            ),
-            lambda ids: self._request("detach", ids=list(ids)),
-        )
-        self._previous: list[Buffer] = []
-        self._armed: list[Buffer] = []
+        super().__init__(channel, keeper, nonce, device, limits, memory)
         self._folder = Path()
         self.overhead_ms: float | None = None  # of a timed call, where load made a timer
         self.batch_ms = 0.0  # of a batch beside its calls
@@ -171,6 +147,13 @@ class Child(Line):
         with self._well_formed():
             return answers.rows(answer, "kernels")
 
+    def probe(self, script: Candidate) -> float:
+        """Write a script and its sources, and run it as worker/probing.py says; what it prints is in `log`. Seconds."""
+        self._clean(script)
+        answer = self._request("probe", script=script.module)
+        with self._well_formed():
+            return float(answer["seconds"])
+
     def _calibrate(self) -> tuple[float, float]:
         """Milliseconds that a timed call (flush, launch, waiting) and a batch of them (messages, waking up) cost beside
         the samples, by our clock.
@@ -231,23 +214,6 @@ class Child(Line):
             raise UsageError("call_armed needs inputs of the shapes given to arm")
         return self._observed("call_armed", call, packed, self._armed, timeout_s, wrapper=wrapper, state="none")
 
-    def _observed(
-        self, op: str, call: Call, packed: Packed, buffers: list[Buffer], timeout_s: float | None, **fields: Any
-    ) -> CallReply:
-        fields |= self._fill(buffers, packed)
-        begin = time.perf_counter()
-        answer = self._request(op, timeout_s=timeout_s, **fields)
-        wall = time.perf_counter() - begin
-        private = [private_copy(buffer) for buffer in buffers]
-        after = [view(private[meta.storage], meta) for meta in packed.metas]
-        args, kwargs = decode(packed.tree, after.__getitem__)
-        inputs = [buffers[meta.storage].id for meta in packed.metas]
-        with self._well_formed():
-            reply = self._reply(answer, inputs, type(call)(args, kwargs), wall)
-        if reply.damage:
-            raise ChildFailed("damaged", reply.damage, self.log())
-        return reply
-
     def arm(
         self,
         call: Call,
@@ -279,9 +245,7 @@ class Child(Line):
             **self._fill(self._armed, packed),
         )
         with self._well_formed():
-            problems = {str(name): str(text) for name, text in answer["problems"].items()}
-            times = {name: float(answer[name]) for name in ("seconds", "once_s", "first_s", "host_us")}
-            return Armed(**times, problems=problems)
+            return answers.armed(answer)
 
     def time(
         self, iterations: int, flush: bool = True, wrapper: str = "plain", timeout_s: float | None = None
@@ -308,8 +272,7 @@ class Child(Line):
         """
         answer = self._with_inputs("record", call, most_s=most_s, only=only)
         with self._well_formed():
-            left_out = tuple(map(str, answer["left_out"]))
-            return Recorded(int(answer["launches"]), float(answer["seconds"]), left_out)
+            return answers.recorded(answer)
 
     def examine(self, modes: Sequence[str], budget_s: float, timeout_s: float) -> list[Inspected]:
         """Run the kept launches in the emulator's instrumented modes, each in a process of its own."""
@@ -341,74 +304,8 @@ class Child(Line):
         with self._well_formed():
             return answers.rows(answer, "launches")
 
-    def _with_inputs(self, op: str, call: Call, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
-        packed = pack((call.args, call.kwargs))
-        buffers = self._shelf.take_for(packed)
-        answer = self._request(op, timeout_s=timeout_s, **self._fill(buffers, packed), **fields)
-        self._shelf.give(buffers)
-        return answer
-
-    # -- tensors ---------------------------------------------------------------------------------------------------
-
-    def _buffers_for(self, packed: Packed, place: str) -> list[Buffer]:
-        if place == "same":
-            if [(b.nbytes, b.side) for b in self._previous] != sizes_of(packed):
-                raise UsageError("place='same' needs a call of the same shapes just before")
-            return self._previous
-        if place == "other":
-            buffers = self._shelf.take_for(packed)
-            self._shelf.give(self._previous)
-            return buffers
-        self._shelf.give(self._previous)
-        return self._shelf.take_for(packed)
-
-    def _fill(self, buffers: list[Buffer], packed: Packed, key: str = "tree") -> dict[str, Any]:
-        """Write the sources into the buffers; returns the tree's fields of a request."""
-        fill(buffers, packed)
-        if self._memory is not None:
-            _synchronise(self.device)
-        metas = [replace(meta, storage=buffers[meta.storage].id).as_json() for meta in packed.metas]
-        return {key: packed.tree, f"{key}_metas": metas, "refresh": [b.id for b in buffers if b.kind == "staged"]}
-
-    def _reply(self, answer: dict[str, Any], inputs: Sequence[int], after: Call, wall: float) -> CallReply:
-        """Check the child's descriptions, fetch the values they announce, put the reply together."""
-        metas = answers.described(answer, self.limits.output_bytes)
-        side = "cpu" if self._memory is None else "cuda"
-        sides = [side if meta.device != "cpu" else "cpu" for meta in metas]
-        try:
-            buffers = self._shelf.take(list(zip(map(nbytes_of, metas), sides, strict=True)))
-        except OSError as error:
-            if len(metas) < MANY:
-                raise
-            raise ChildFailed("protocol", f"{len(metas)} tensors cannot be read: {error.strerror}") from error
-        if buffers:
-            self._request("fetch", copies=[[i, b.id] for i, b in enumerate(buffers)])
-        for buffer in buffers:
-            buffer.refresh()
-        tensors = [received(buffer, meta) for buffer, meta in zip(buffers, metas, strict=True)]
-        if self._memory is not None:
-            _synchronise(self.device)
-        self._shelf.give(buffers)
-        return answers.call_reply(answer, metas, tensors, inputs, after, wall)
-
-    def close(self, patience_s: float = 0.0) -> dict[str, Any]:
-        """Kill every process of the child and free its buffers; returns `end`.
-
-        patience_s: how long a child that seems to be ending may take to do so by itself.
-        """
-        end = super().close(patience_s)
-        self._shelf.close()
-        self._previous, self._armed = [], []
-        return end
-
     def __enter__(self) -> Child:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-
-def _synchronise(device: str) -> None:
-    import torch
-
-    torch.cuda.synchronize(device)

@@ -27,16 +27,19 @@ class Host:
     def __init__(self, arguments: list[str]) -> None:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         command = [sys.executable, "-m", "kforge", "worker", *arguments]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
-        )
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
+        self._fault = ""
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line)
+        for line in wire.lines(self.process.stdout):
+            if len(line) > wire.LINE_BYTES:
+                self._fault = f"sent a line of over {wire.LINE_BYTES} bytes"
+                self.process.kill()
+                break
+            self.lines.put(line.decode(errors="replace"))
         self.process.wait()
         self.lines.put(None)
 
@@ -44,7 +47,7 @@ class Host:
         """Pass one line to the worker."""
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(line)
+            self.process.stdin.write(line.encode())
             self.process.stdin.flush()
         except BrokenPipeError:
             return
@@ -60,7 +63,7 @@ class Host:
         except queue.Empty:
             return found, None
         self.errors.seek(0)
-        tail = self.errors.read().decode(errors="replace").strip().splitlines()[-1:]
+        tail = [self._fault] if self._fault else self.errors.read().decode(errors="replace").strip().splitlines()[-1:]
         return found, f"ended with exit code {self.process.returncode}" + (f": {tail[0][-300:]}" if tail else "")
 
     def stop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import socket
 from typing import Any
 
 from kforge.errors import ChildFailed
-from kforge.worker.limits import Limits
+from kforge.worker.limits import Limits, processor_seconds
 from kforge.worker.protocol import readable
 
 _PATIENCE_S = 15.0
@@ -35,6 +36,15 @@ class Keeper:
         if "reason" in line:  # it ended meanwhile
             self.end = line
         return str(line.get("log", ""))
+
+    def processor_s(self) -> float:
+        """Processor time of the child and all below it so far, as the kernel counts it."""
+        return processor_seconds(self._pid)
+
+    def kill(self) -> None:
+        """Ask for the end and read nothing: another thread may be reading."""
+        with contextlib.suppress(OSError):  # it has ended, or was closed meanwhile
+            self._control.sendall(b'{"op": "kill"}\n')
 
     def close(self, patience_s: float = 0.0) -> dict[str, Any]:
         """Kill all that is left, after at most `patience_s` for an end of its own; returns the last words."""

@@ -76,6 +76,18 @@ def resident_bytes(pid: int) -> int:
     return total
 
 
+def processor_seconds(pid: int) -> float:
+    """Processor time that everything below a process has taken, and what ended there and was waited for."""
+    ticks = 0
+    for below in descendants(pid):
+        try:
+            text = Path(f"/proc/{below}/stat").read_text()
+        except OSError:  # it ended meanwhile
+            continue
+        ticks += sum(map(int, text.rpartition(")")[2].split()[11:15]))  # own and of its children, user and system
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def kill_descendants(timeout_s: float = 10.0) -> int:
     """SIGKILL and reap everything below the calling process, which must be their subreaper; returns how many.
 

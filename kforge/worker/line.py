@@ -85,6 +85,15 @@ class Line:
         """The tail of what the candidate has printed so far. For reading only."""
         return self._keeper.log()
 
+    def processor_s(self) -> float:
+        """Seconds of processor time that the child's processes have taken so far, as the kernel counts them."""
+        return self._keeper.processor_s()
+
+    def kill(self) -> None:
+        """From any thread: ask for the end of every process of the child. Whoever waits for an answer gets ChildFailed,
+        and closes it."""
+        self._keeper.kill()
+
     def close(self, patience_s: float = 0.0) -> dict[str, Any]:
         """Kill every process of the child; returns `end`. patience_s: time for an end of its own."""
         end = self._keeper.close(patience_s)

@@ -41,7 +41,8 @@ class Observer:
 
     ops: times each ATen operator was dispatched ("aten.mm.default"); launches: own kernels by name; peak_bytes: of
     torch's allocator above where the call began (GPU only, else None); damage: what was written outside of every
-    allocation, where they are guarded, in words; replays: of CUDA graphs; rng_advanced: the generator's state changed.
+    allocation, where they are guarded, in words; replays: of CUDA graphs; rng_advanced: the generator's state changed;
+    reseeded: a generator has another seed than before.
     """
 
     def __init__(self, device: str, seed: int | None, guard: Guard | None = None) -> None:
@@ -73,7 +74,7 @@ class Observer:
             torch.manual_seed(self.seed)
         self.fields["threads_before"] = threads()
         self._launched = dict(hooks.launches())
-        self._random = self._generator_state()
+        self._random, self._seeds = self._generator_state(), self._generator_seeds()
         self._bytes = 0
         if self.device != "cpu":
             torch.cuda.synchronize()
@@ -114,6 +115,7 @@ class Observer:
             "damage": damage,
             "replays": self.replays,
             "rng_advanced": not torch.equal(self._random, self._generator_state()),
+            "reseeded": self._seeds != self._generator_seeds(),
             "launches": {name: count for name, count in launched.items() if count},
         }
 
@@ -133,6 +135,11 @@ class Observer:
         import torch
 
         return torch.get_rng_state() if self.device == "cpu" else torch.cuda.get_rng_state()
+
+    def _generator_seeds(self) -> list[int]:
+        import torch
+
+        return [torch.initial_seed(), *([torch.cuda.initial_seed()] if self.device != "cpu" else [])]
 
     def as_json(self) -> dict[str, Any]:
         return {"ops": self.ops, **self.fields}

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO, Any
 
 import kforge
-from kforge.errors import KforgeError
+from kforge.errors import Interrupted, KforgeError
 from kforge.worker.client import Child
 from kforge.worker.keeper import Keeper
 from kforge.worker.limits import Limits
@@ -45,12 +45,15 @@ class Zygote:
         self._memory: dict[str, DeviceMemory] = {}
         self._asking = threading.Lock()  # one request at a time, or two threads would read each other's answers
         self._children: weakref.WeakSet[Child] = weakref.WeakSet()
+        self._registry = threading.Lock()  # of the children
         self._errors: IO[bytes] | None = None
+        self.aborted = False
         self.restarts = -1
         self.hello: dict[str, Any] = {}
 
     def start(self) -> Zygote:
         """Exec the parent and return at once; the first `fork` waits until it is ready (1.5 to 6 s)."""
+        self._check()
         if self._process is not None and self._process.poll() is None:
             return self
         self._drop()
@@ -142,8 +145,10 @@ class Zygote:
         line.settimeout(limits.call_s)  # for sending: a hostile child may stop reading
         keeper = Keeper(control, pid, limits)
         child = Child(Channel(line, limits.reply_bytes), keeper, nonce, device, limits, self.memory(device))
-        self._children.add(child)
+        with self._registry:
+            self._children.add(child)
         try:
+            self._check()
             child.begin(phase, folder, _child_environment(folder, env or {}), readable, writable, guard)
         except BaseException:
             child.close()
@@ -162,6 +167,24 @@ class Zygote:
                     raise
                 self._drop()
         raise AssertionError("unreachable")
+
+    def abort(self) -> None:
+        """From any thread: every child ends now, with all it started, and so does the parent, for good.
+
+        The thread that waits for an answer gets ChildFailed, or Interrupted where it asks for another child.
+        """
+        self.aborted = True
+        with self._registry:
+            children = list(self._children)
+        for child in children:
+            child.kill()
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _check(self) -> None:
+        if self.aborted:
+            raise Interrupted("stopped")
 
     def memory(self, device: str) -> DeviceMemory | None:
         """The judge's allocations on a GPU; None for the CPU."""
@@ -187,7 +210,9 @@ class Zygote:
 
         A child that nobody closed would live on under its supervisor until `life_s`.
         """
-        for child in list(self._children):
+        with self._registry:
+            children = list(self._children)
+        for child in children:
             child.close()
         self._drop()
         for memory in self._memory.values():

@@ -34,7 +34,7 @@ FOLDER = "launches"  # in the scratch folder
 def trace(server: Server, request: dict[str, Any]) -> dict[str, Any]:
     """The launches that `record` kept, once more in the emulator's traced mode, in a process of its own.
 
-    launches: kernel, geometry, lines (LineProfile as objects), read and written bytes; skipped: why there are none.
+    launches: kernel, geometry, lines (Access as objects), read and written bytes; skipped: why there are none.
     """
     from kforge.kernel.emulator.traced import run_traced
 

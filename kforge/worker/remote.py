@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Protocol
 
-from kforge.errors import KforgeError, UsageError, WorkerLost
+from kforge.errors import KforgeError, ProtocolError, UsageError, WorkerLost
 from kforge.worker import wire
 
 _PATIENCE_S = 10.0  # for a worker to end by itself
@@ -85,7 +85,12 @@ class RemoteWorker:
     def _read(self, process: subprocess.Popen[bytes], deliver: Deliver) -> None:
         assert process.stdout is not None
         spoken = False
-        for line in process.stdout:
+        for line in wire.lines(process.stdout):
+            if len(line) > wire.LINE_BYTES:
+                self._fault = f"sent a line of over {wire.LINE_BYTES} bytes"
+                self.failure = ProtocolError(f"worker {self.name} {self._fault}", "is it a kforge worker?")
+                process.terminate()
+                break
             message = parse_answer(line)
             if message is not None:
                 spoken = True

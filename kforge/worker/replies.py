@@ -56,6 +56,7 @@ class CallReply:
     damage: str
     replays: int
     rng_advanced: bool
+    reseeded: bool
     seconds: float
     wall_s: float
 

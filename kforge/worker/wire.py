@@ -7,9 +7,9 @@ of kind description, report or error under its id; events come before. docs/work
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from kforge.errors import KforgeError, ProtocolError
 
@@ -18,6 +18,7 @@ KINDS = ("describe", "evaluate", "cancel")
 FINAL = ("description", "report", "error")
 LINE_BYTES = 64 << 20
 ID_CHARACTERS = 200
+_DROPPED = 1 << 20  # bytes at a time of a line that is too long
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,15 @@ class BadLine(ProtocolError):
     def __init__(self, message: str, hint: str = "", id: str | None = None) -> None:
         super().__init__(message, hint)
         self.id = id
+
+
+def lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Lines as they come. Of one that is longer than LINE_BYTES its first LINE_BYTES + 1 bytes, the rest is dropped."""
+    while line := stream.readline(LINE_BYTES + 1):
+        yield line
+        if len(line) > LINE_BYTES:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(_DROPPED)
 
 
 def parse(line: bytes | str) -> Request:

@@ -120,3 +120,69 @@ def test_a_comparison_of_what_was_only_selected_may_differ_nowhere(tmp_path: Pat
     x = op.expected(Case()).call.args[0]
     assert not torch.equal(swapped(x), op.expected(Case()).outputs)
     assert "differ" in judged(tmp_path, body, lambda right: swapped(x))
+
+
+@pytest.mark.parametrize(
+    ("body", "other"),
+    [
+        ("(x * 0.3).relu() * 2 > 0", "(x * 0.3).relu() * 2 >= 0"),
+        ("(x * 0.3).relu().sqrt() > 0", "x < 9"),
+        ("x - x.amax(-1, keepdim=True) >= 0", "x - x.amax(-1, keepdim=True) > 0"),
+        ("(x * 0.3).relu().argmin(-1)", "32 - (x * 0.3).relu().flip(-1).argmin(-1)"),
+        ("(x * 0.3).neg().exp().log().relu().min(-1).indices", "32 - (x.neg() * 0.3).relu().flip(-1).argmin(-1)"),
+        (
+            "(x * 0.3).relu().sort(dim=-1, stable=True).indices",
+            "32 - (x * 0.3).relu().flip(-1).sort(dim=-1, stable=True).indices",
+        ),
+        ("(x * 0.3).masked_fill(x > 0, float('nan')) * 2 > 0", "x > 0"),
+    ],
+)
+def test_an_exact_tie_is_no_rounding(tmp_path: Path, body: str, other: str) -> None:
+    """Zeros that a clamp makes of clearly negative values tie in truth, as NaN is NaN: torch decides."""
+    answer = eval(f"lambda x: {other}", {"torch": torch})
+    assert judged(tmp_path, body, lambda right: right.clone()) == ""
+    op = prepare(load_task(tmp_path / "op.py"), "cpu", folder=tmp_path, entropy=1)
+    x = op.expected(Case()).call.args[0]
+    assert "differ" in judged(tmp_path, body, lambda right: answer(x))
+
+
+@pytest.mark.parametrize(
+    ("body", "other"),
+    [
+        # a multiply-add makes a remainder of what is 0 here, in one pass over the row or in two
+        ("x * 0.3 - (x * 0.3).amax(-1, keepdim=True) >= 0", "x - x.amax(-1, keepdim=True) > 0"),
+        # the mean of a constant row is that constant by luck of the order in which it is summed
+        ("x[:, :1].expand(40, 33) - x[:, :1].expand(40, 33).mean(-1, keepdim=True) > 0", "x == x"),
+        # products of equal numbers tie, and a sum in another order breaks the tie
+        ("(x @ x[:7].repeat(2, 1).t()).argmax(-1)", "(x @ x[:7].t()).argmax(-1) + 7"),
+    ],
+)
+def test_a_tie_that_rounding_can_break_is_free(tmp_path: Path, body: str, other: str) -> None:
+    """Where a right kernel may come out on the other side, either answer stands."""
+    op = tmp_path / "op.py"
+    judged(tmp_path, body, lambda right: right)
+    prepared = prepare(load_task(op), "cpu", folder=tmp_path, entropy=1)
+    expected = prepared.expected(Case())
+    x, right = expected.call.args[0], expected.outputs
+    answer = eval(f"lambda x: {other}", {"torch": torch})(x)
+    inner = next(iter(expected.inner.values()))
+    tied = inner.exact == 0 if right.dtype is torch.bool else torch.ones_like(right, dtype=torch.bool)
+    assert judge_discrete(prepared.sources()[0], torch.where(tied, answer, right), right, expected.inner) == ""
+
+
+def test_what_lies_at_a_threshold_is_not_firm(tmp_path: Path) -> None:
+    """relu of a sum within its own error of 0 is 0 in both precisions, and may be above 0 in a right kernel."""
+    op = tmp_path / "op.py"
+    op.write_text(
+        "import torch\ndef reference(x):\n    return (x[:, 0] * 3.0 + x[:, 1]).relu() * 2 > 0\n"
+        "def get_inputs():\n    return [torch.randn(40, 2)]\n"
+    )
+    prepared = prepare(load_task(op), "cpu", folder=tmp_path, entropy=1)
+    x = prepared.expected(Case()).call.args[0].clone()
+    x[:, 1] = -(x[:, 0].double() * 3.0).float() - 1e-8
+    intermediates = prepared._captured(0)[2]
+    assert intermediates is not None
+    from kforge.task import Call
+
+    inner = next(iter(intermediates.values(prepared.reference(), Call((x,), {}), 0).values()))
+    assert inner.firm is not None and not bool(inner.firm.any())

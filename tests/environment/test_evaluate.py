@@ -203,9 +203,9 @@ def test_a_wrong_candidate_is_told_after_the_first_form(judge: Judge) -> None:
 
 def test_cases_without_time_to_build_are_dropped_and_planned(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forms that nobody built count: run and dropped together are what was planned."""
-    from kforge.environment import evaluation
+    from kforge.environment import building
 
-    monkeypatch.setattr(evaluation, "BUILD_SHARE", 0.0)
+    monkeypatch.setattr(building, "SHARE", 0.0)
     report = judge("affine", kernels.candidate("affine"), "standard")
     cases = summary(report)["cases"]
     assert report.status is Status.VERIFIED, report.failure

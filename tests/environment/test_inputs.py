@@ -11,7 +11,7 @@ from kforge.environment.covering import covering, pairs_of
 from kforge.environment.distributions import DISTRIBUTIONS, channel_scales
 from kforge.environment.inputs import CORE, GIVEN, PLACES, VALUES, Case, NotApplicable, make_plan, realise
 from kforge.environment.layouts import LAYOUTS
-from kforge.environment.shapes import KINDS
+from kforge.environment.shapes import KINDS, RARE
 from kforge.errors import UsageError
 from kforge.task import Call
 from kforge.task.domain import Domain
@@ -42,11 +42,19 @@ def test_standard_has_five_seeds_four_distributions_and_both_layouts_of_each() -
 def test_standard_requires_every_kind_of_shape_special_and_thread_order() -> None:
     """What is most often wrong does not wait for spare time: no derived shape or thread order is only an extra."""
     required = [c for c in make_plan("standard").cases if not c.extra]
-    assert {c.shape for c in required} == {GIVEN, *KINDS}
+    assert {c.shape for c in required} == {GIVEN, *KINDS, *RARE}
     assert {c.order for c in required} == {0, 1, 2, 3}
     assert {c.moved for c in required} == {"all", "first", "rest"}
     assert {c.special for c in required} >= {"nan", "inf", "nan_edges", "inf_edges", "two_nans", "false_rows"}
     assert {c.distribution for c in required} >= {"edges", "low_rows", "low", "x1e5", "offset"}
+
+
+def test_special_values_meet_the_kernels_on_both_sides_of_a_number() -> None:
+    """Where a candidate chooses by a size, NaN and infinities come at that size and at the next one, vectors beyond."""
+    required = [c for c in make_plan("standard", sizes=(4096,)).cases if not c.extra]
+    met = {(c.shape, c.layout, c.special) for c in required if c.shape.startswith("inner=")}
+    specials = itertools.product(("inner=4096", "inner=4097"), ("contiguous",), ("none", "inf_edges", "nan_edges"))
+    assert met == {*specials, *((("inner=4100"), layout, "none") for layout in ("contiguous", "offset"))}
 
 
 def test_standard_covers_every_pair_of_values_places_and_shapes() -> None:

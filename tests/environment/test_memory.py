@@ -88,7 +88,42 @@ def test_inputs_too_large_are_a_reason(judge: Judge, checked: None, monkeypatch:
 
 def test_too_little_time_is_a_reason(judge: Judge, checked: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mode that would take longer than the plan gives is not run, and says how long it would take."""
+    monkeypatch.setattr(memory, "ALWAYS_S", 1e-9)
     monkeypatch.setitem(memory.BUDGET_S, "quick", 1e-9)
     report = judge("affine", kernels.candidate("affine"))
     passed, words = gate(report)
     assert report.status is Status.VERIFIED and passed is None and "checked not run: would take about" in words
+
+
+def test_the_smallest_and_a_ragged_size_are_always_examined(
+    judge: Judge, checked: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no time is left, three cases run all the same, and find what the last block reads; the rest is listed."""
+    monkeypatch.setitem(memory.BUDGET_S, "standard", 1e-9)
+    right = judge("affine", kernels.candidate("affine"), "standard")
+    passed, words = gate(right)
+    assert right.status is Status.VERIFIED and passed and words.startswith("checked ") and "no time" not in words
+    (left,) = [text for text in right.not_tested if "to check and trace" in text]
+    assert left.startswith("no time left in plan standard to check and trace 5 of 8 inputs: variant 0, ")
+    wrong = judge("affine", kernels.candidate("affine", ("    if (i < n) {", "    if (i <= n) {")), "standard")
+    assert wrong.status is Status.WRONG and "out of bounds" in wrong.failure
+
+
+def test_vectors_off_their_alignment_are_wrong(judge: Judge) -> None:
+    """What a GPU refuses and this processor reads: a vector at an address one element past its alignment."""
+    element = "const float4 q = ((const float4*)x)[i / 4];\n        const float e[4] = {q.x, q.y, q.z, q.w};\n"
+    line = next(line for line in kernels.SOURCES["affine"][1].splitlines() if "x[i]" in line)
+    vectors = (line, f"        {element}{line.replace('x[i]', 'e[i % 4]')}")
+    report = judge("affine", kernels.candidate("affine", vectors), "standard")
+    assert report.status is Status.WRONG and "misaligned" in report.failure and "offset" in report.failure
+
+
+def test_contiguous_and_ragged_come_first(prepared: Callable[[str], object]) -> None:
+    """The smallest inputs, then the smallest whose sizes divide by no tile, both as dense as they were made."""
+    from kforge.environment.inputs import make_plan
+
+    cases = memory.smallest(prepared("softmax"), make_plan("standard").cases, memory.CASE_BYTES)  # type: ignore[arg-type]
+    (first, call), (second, _) = cases[:2]
+    sizes = [sum(t.numel() for t in given.args) for _, given in cases]
+    assert (first.layout, second.layout) == ("contiguous", "contiguous") and second.shape in memory.RAGGED
+    assert sum(t.numel() for t in call.args) == min(sizes) and len(cases) == memory.CASES

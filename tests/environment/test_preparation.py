@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from kforge.environment.expected import Skip
 from kforge.environment.inputs import Case
-from kforge.environment.preparation import Prepared, Skip, prepare
+from kforge.environment.preparation import Prepared, prepare
 from kforge.environment.provenance import Rule
 from kforge.task import load_task
 

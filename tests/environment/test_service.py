@@ -11,42 +11,11 @@ import pytest
 from kforge.environment.service import Judge
 from kforge.errors import TaskError, UsageError, VersionMismatch
 from kforge.worker.manifest import manifest
+from tests import scaling
 
-TASK = """
-import torch
-from torch import nn
-from factors import FACTOR
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x * FACTOR
-
-
-def get_inputs():
-    return [torch.randn(4, 32)]
-"""
-MODULE = """
-import torch
-from torch import nn
-from kforge.kernel import Kernel
-
-scale = Kernel("scale", source="scale_kforge.cu", grid="(ceil_div(n, 64), 1, 1)", block="(64, 1, 1)")
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        scale(x, y, x.numel())
-        return y
-"""
-KERNEL = """
-extern "C" __global__ void scale(const float* x, float* y, int n) {
-    int i = blockIdx.x * 64 + threadIdx.x;
-    if (i < n) y[i] = x[i] * 2.0f;
-}
-"""
+TASK = scaling.task("x * FACTOR", (4, 32), "from factors import FACTOR")
+MODULE = scaling.module()
+KERNEL = scaling.kernel()
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from kforge.environment.directed import compared_sizes, never_launched
+from kforge.environment.expected import Skip
 from kforge.environment.inputs import Case
-from kforge.environment.preparation import Prepared, Skip
+from kforge.environment.preparation import Prepared
 from kforge.environment.shapes import KINDS, LARGEST, Sizes, derive, find_sizes, resize
 from kforge.environment.trees import leaf_tensors
 from kforge.environment.widened import run_widened
@@ -81,6 +82,7 @@ def test_kinds_are_what_their_names_say() -> None:
     assert made["empty"] == {0: 0, 1: 96} and made["hollow"] == {0: 64, 1: 0}
     assert made["prime"] is not None and all(n % 2 for n in made["prime"].values())
     assert made["wide"] is not None and made["wide"][1] > 4096
+    assert derive(sizes, "long") == {0: 8209, 1: 5}
 
 
 def test_indices_stay_indices_and_lengths_lengths() -> None:

@@ -317,6 +317,19 @@ def test_overrides() -> None:
         assert "k has no constant STAGES to override" in _call(kernel, X, torch.zeros(1), 8).message
 
 
+def test_overrides_reach_templates() -> None:
+    """A template is found by its name alone and as it is declared, which is how a tuning space names it."""
+    source = "template <int N> __global__ void fill(float* y) { y[0] = N; }"
+    kernel = Kernel("fill<N>", source, block=1, constants={"N": 3})
+    y = torch.zeros(1)
+    for name in ("fill", "fill<N>"):
+        with overrides({name: {"N": 5}}):
+            kernel(y)
+        assert y.item() == 5
+        kernel(y)
+        assert y.item() == 3
+
+
 def test_build_only_builds_and_does_not_launch() -> None:
     """Within build_only() a call builds what it needs and leaves its outputs alone."""
     block = 1024 + secrets.randbelow(1 << 20)  # that no earlier run has built

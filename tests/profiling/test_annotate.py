@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kforge.kernel.emulator.access import Access
 from kforge.profiling.annotate.difference import Tag, aligned, common_metric, difference, rendered
 from kforge.profiling.annotate.lines import METRICS, Annotated, LineFacts, annotate
-from kforge.profiling.evidence import Access, Evidence, KernelEvidence, Sampled, from_json
+from kforge.profiling.evidence import Evidence, KernelEvidence, Sampled, from_json
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FAULTS = Path(__file__).parents[1] / "gpu" / "faults"

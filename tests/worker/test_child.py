@@ -209,3 +209,21 @@ def test_more_tensors_than_descriptors_are_the_candidates_failure(zygote: Zygote
     del caught  # its frames hold what they had made
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= open_before
+
+
+def test_the_processor_time_of_a_childs_processes_is_read_from_outside(fork: Callable[..., Child]) -> None:
+    """What a call computes counts, its waiting does not; the kernel says so, and no word of the child's."""
+    source = body(
+        "import time",
+        "end = time.thread_time() + 0.3",
+        "while x.numel() == 1 and time.thread_time() < end: pass",
+        "time.sleep(0.3)",
+        "return x * 2",
+    )
+    child = fork(source)
+    child.call(Call((torch.ones(2),)))
+    begin = child.processor_s()
+    child.call(Call((torch.ones(2),)))
+    waited = child.processor_s() - begin
+    child.call(Call((torch.ones(1),)))
+    assert waited < 0.2 and child.processor_s() - begin - waited >= 0.29

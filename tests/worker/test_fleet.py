@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kforge.errors import UsageError, VersionMismatch, WorkerLost
-from kforge.worker import remote
+from kforge.errors import ProtocolError, UsageError, VersionMismatch, WorkerLost
+from kforge.worker import remote, wire
 from kforge.worker.fleet import Fleet, Job, Outcome
 from kforge.worker.remote import RemoteWorker
 
@@ -161,6 +161,25 @@ def test_an_answer_that_lacks_what_its_kind_has_ends_the_worker(tmp_path: Path, 
     ends = run([RemoteWorker([sys.executable, str(program), "a", ""], "a")], Job("job", {}))
     assert ends["job"].error is not None and ends["job"].error["kind"] == "worker_lost"
     assert "which is no answer" in ends["job"].error["message"]
+
+
+@pytest.mark.parametrize("when", ["at once", "later"])
+def test_a_line_without_end_ends_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """It is not kept beyond the limit of a line: the worker is stopped, and what it did is said."""
+    monkeypatch.setattr(wire, "LINE_BYTES", 1 << 16)
+    program = tmp_path / "worker.py"
+    endless = "sys.stdout.write('x' * 100000); sys.stdout.flush(); import time; time.sleep(600)"
+    text = PROGRAM.replace('say(id, "event"', f'{endless}; say(id, "event"')
+    program.write_text(
+        text if when == "later" else text.replace("for line in sys.stdin:", f"{endless}\nfor line in []:")
+    )
+    workers = [RemoteWorker([sys.executable, str(program), "a", ""], "a")]
+    if when == "at once":
+        with pytest.raises(ProtocolError, match="worker a sent a line of over 65536 bytes"):
+            run(workers, Job("job", {}))
+        return
+    error = run(workers, Job("job", {}))["job"].error
+    assert error is not None and error["kind"] == "worker_lost" and "a line of over 65536 bytes" in error["message"]
 
 
 def test_a_worker_that_only_closes_its_output_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

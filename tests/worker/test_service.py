@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import queue
 import threading
@@ -122,6 +123,16 @@ def test_a_bad_line_is_answered_and_the_next_served(line: bytes, id: str | None,
     (bad,) = [message for message in said if message["kind"] == "error"]
     assert bad["id"] == id and words in bad["error"]["message"] and bad["exit_code"] == 2
     assert final(said)["good"]["kind"] == "report"
+
+
+def test_a_line_that_is_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cut at the limit, never held, and refused; the line after it is a line of its own, and so is a last one."""
+    monkeypatch.setattr(wire, "LINE_BYTES", 100)
+    stream = io.BytesIO(b"a\n" + b"b" * 100_000 + b"\nc\n" + b"d" * 5000)
+    found = list(wire.lines(stream))
+    assert [line[:1] for line in found] == [b"a", b"b", b"c", b"d"] and max(map(len, found)) == 101
+    with pytest.raises(wire.BadLine, match="a line of over 100 bytes"):
+        wire.parse(found[1])
 
 
 def test_an_id_in_use_is_refused() -> None:

@@ -99,7 +99,10 @@ def _last_words(records: Path, start: dict[str, Any], launches: Sequence[Launch]
     if not any(f.kind == "crashed" for f in found):
         found.append(Finding("crashed", ""))
     kernel = launches[number].kernel
-    return [replace(f, kernel=kernel, order=order, message=died if f.kind == "crashed" else f.message) for f in found]
+    return [
+        replace(f, kernel=kernel, order=order, launch=number, message=died if f.kind == "crashed" else f.message)
+        for f in found
+    ]
 
 
 # ---- the child -----------------------------------------------------------------------------------------------------
@@ -139,9 +142,9 @@ def _child(folder: Path) -> None:
                 )  # fmt: skip
                 say(done=[number, order])
             except EmulatorError as error:
-                say(finding=Finding("failed", kernel, order, message=error.message).as_dict())
+                say(finding=Finding("failed", kernel, order, message=error.message, launch=number).as_dict())
             for finding in program.findings:
-                say(finding=finding.as_dict())
+                say(finding=replace(finding, launch=number).as_dict())
             if program.used_atomics:
                 say(not_compared=kernel)
                 continue
@@ -152,11 +155,8 @@ def _child(folder: Path) -> None:
                     before = first.setdefault((number, region.name), data)
                     if data != before:
                         at = next(k for k, (a, b) in enumerate(zip(before, data, strict=True)) if a != b)
-                        say(
-                            finding=Finding(
-                                "order", kernel, order, buffer=region.name, offset=at, nbytes=region.nbytes
-                            ).as_dict()
-                        )
+                        differs = Finding("order", kernel, order, buffer=region.name, offset=at, nbytes=region.nbytes)
+                        say(finding=replace(differs, launch=number).as_dict())
 
 
 if __name__ == "__main__":

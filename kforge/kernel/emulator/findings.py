@@ -45,7 +45,7 @@ class Finding:
     out_of_bounds, misaligned, order (results depend on the thread order), failed (divergent barrier, deadlock,
     time limit, assert), crashed. access: read or write, with its size in bytes. buffer: a parameter, a shared
     variable, or "dynamic shared memory". offset: first byte touched, relative to the buffer; nbytes: the buffer's size.
-    other_*: the access that ran first, of a race.
+    other_*: the access that ran first, of a race. launch: its number among those of a run.
     """
 
     kind: str
@@ -66,6 +66,7 @@ class Finding:
     other_access: str = ""
     other_thread: str = ""
     other_block: str = ""
+    launch: int = 0
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}: " if self.line else ""

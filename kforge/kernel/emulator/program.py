@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kforge.errors import EmulatorError, LaunchError
 from kforge.kernel.emulator import recording
+from kforge.kernel.emulator.access import Access
 from kforge.kernel.emulator.build import Library, build_library
 from kforge.kernel.emulator.findings import Collector, Finding, Region, SharedVariable
 from kforge.kernel.emulator.job import Launch
@@ -23,7 +24,7 @@ from kforge.kernel.emulator.mode import (
     time_limit,
     worker_threads,
 )
-from kforge.kernel.emulator.races import LineProfile, Recorder
+from kforge.kernel.emulator.races import Recorder
 from kforge.kernel.emulator.source import insert_constants
 
 Dim3 = tuple[int, int, int]
@@ -113,7 +114,7 @@ class Program:
         self._atomic_operations.restype = ctypes.c_ulonglong
         self.used_atomics = False
         self._code = ctypes.CDLL(str(library.path))
-        self.profile: tuple[LineProfile, ...] = ()
+        self.profile: tuple[Access, ...] = ()
         self._recorder = Recorder(runtime, library.path, self._code) if mode.kind is Kind.TRACED else None
         self.entry_points = self._read_entry_points()
         self._read_shared()
@@ -178,6 +179,7 @@ class Program:
             request.traced = ctypes.addressof(table)
             request.traced_count = len(table)
             request.traced_descriptor = self._recorder.descriptor
+            self._recorder.begin()
         message = ctypes.create_string_buffer(4096)
         atomics = self._atomic_operations()
         kept = recording.current

@@ -5,43 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from kforge.kernel.emulator.access import Access
 from kforge.kernel.emulator.debuginfo import Symbols
 from kforge.kernel.emulator.findings import Finding, Region
-
-
-@dataclass(frozen=True)
-class LineProfile:
-    """All accesses of one kind that a source line makes.
-
-    space: global or shared. access: read, write or read+write (an atomic). executions: by threads, over all blocks.
-    nbytes: of those. requests: by warps, over a sample of the blocks. units: what these requests moved, 32-byte sectors
-    of global memory or wavefronts of shared memory; ideal: the least for the same bytes.
-    """
-
-    kernel: str
-    file: str
-    line: int
-    space: str
-    access: str
-    size: int
-    executions: int
-    nbytes: int
-    requests: int
-    units: int
-    ideal: int
-
-    @property
-    def units_per_request(self) -> float:
-        """Sectors or wavefronts a warp's access needs."""
-        return self.units / self.requests if self.requests else 0.0
-
-    @property
-    def excess(self) -> float:
-        """units over ideal: 1.0 is fully coalesced, or free of bank conflicts."""
-        return self.units / self.ideal if self.ideal else 1.0
 
 
 class _Buffer(ctypes.Structure):
@@ -71,8 +40,12 @@ class Recorder:
         own = [_Buffer(name.encode(), self._base + at, size) for name, at, size in self._symbols.variables]
         return (_Buffer * (len(given) + len(own)))(*given, *own)
 
-    def take(self, kernel: str, order: int) -> tuple[tuple[Finding, ...], tuple[LineProfile, ...]]:
-        """Findings and profile since the last call."""
+    def begin(self) -> None:
+        """What is recorded from here on is of the next launch; several libraries may record in one file."""
+        self._read = os.lseek(self.descriptor, 0, os.SEEK_END)
+
+    def take(self, kernel: str, order: int) -> tuple[tuple[Finding, ...], tuple[Access, ...]]:
+        """Findings and profile since `begin`."""
         end = os.lseek(self.descriptor, 0, os.SEEK_END)
         text = os.pread(self.descriptor, end - self._read, self._read).decode(errors="replace")
         self._read = end
@@ -81,7 +54,7 @@ class Recorder:
             if row[0] == "total":
                 self.read_bytes, self.written_bytes = int(row[1]), int(row[2])
         findings = [replace(f, kernel=kernel, order=order) for f in parse(rows, self._symbols)]
-        return tuple(findings), profile(rows, self._symbols, kernel)
+        return tuple(findings), profile(rows, self._symbols)
 
 
 def _place(text: str, symbols: Symbols) -> tuple[str, int]:
@@ -112,7 +85,7 @@ def parse(rows: Sequence[Sequence[str]], symbols: Symbols) -> list[Finding]:
     return list(found.values())
 
 
-def profile(rows: Sequence[Sequence[str]], symbols: Symbols, kernel: str) -> tuple[LineProfile, ...]:
+def profile(rows: Sequence[Sequence[str]], symbols: Symbols) -> tuple[Access, ...]:
     """Lines in the order of the source; accesses of one line, space, kind and size are added up."""
     lines: dict[tuple[str, int, str, str, int], list[int]] = {}
     for row in rows:
@@ -123,4 +96,4 @@ def profile(rows: Sequence[Sequence[str]], symbols: Symbols, kernel: str) -> tup
         sums = lines.setdefault((file, line, row[2], access, int(row[4])), [0] * 5)
         for i, value in enumerate(row[5:]):
             sums[i] += int(value)
-    return tuple(LineProfile(kernel, *key, *sums) for key, sums in sorted(lines.items()))
+    return tuple(Access(*key, *sums) for key, sums in sorted(lines.items()))

@@ -23,8 +23,9 @@ class Recording:
     """Launches with the memory they saw, each with buffers of its own; equal launches once.
 
     limit: bytes kept at the most; most_s: seconds of launches after which none is added. left_out: kernels that were
-    launched beyond either. seconds: what those kept took. only: they are kept and do not run, since they would end the
-    process; later launches then read what nobody has written.
+    launched beyond either. seconds: of processor time that those kept took, whatever else the machine does. only: they
+    are kept and do not run, since they would end the process; memory that nobody else writes in between is then one
+    buffer for all of them, so that a later launch reads what an earlier one has written when they run.
     """
 
     limit: int = 64 << 20
@@ -37,6 +38,8 @@ class Recording:
     _held: int = 0
     _added: bool = False
     _seen: set[tuple[Any, ...]] = field(default_factory=set)
+    _shared: dict[tuple[int, int], Buffer] = field(default_factory=dict)  # of `only`: by address and size
+    _called: dict[tuple[int, str], str] = field(default_factory=dict)  # (launch, buffer) -> its parameter
 
     def add(self, origin: Origin, launch: Launch, args: Sequence[Any], regions: Sequence[Region]) -> None:
         """One launch that is about to run. args: ctypes values; regions: the memory behind its pointers."""
@@ -53,13 +56,9 @@ class Recording:
             self._added = False
             return
         self._seen.add(key)
-        self._held += size
         number = len(self.launches)
-        for block in blocks:
-            front = bytes(block.address % _KEPT_ALIGNMENT)
-            data = front + ctypes.string_at(block.address, block.nbytes)
-            self.buffers.append(Buffer(_name(number, block), len(data), data))
-        pointers = tuple(_argument(a, raw, number, blocks) for a, raw in zip(args, given, strict=True))
+        names = [self._keep(number, block) for block in blocks]
+        pointers = tuple(_argument(a, raw, names, blocks) for a, raw in zip(args, given, strict=True))
         self.launches.append(
             Launch(
                 origin[0], origin[1], launch.kernel, launch.grid, launch.block, pointers, launch.shared,
@@ -67,13 +66,31 @@ class Recording:
             )
         )  # fmt: skip
 
+    def called(self, launch: int, buffer: str) -> str:
+        """The parameter by which a kept launch knows a buffer; empty for one that it was not given."""
+        return self._called.get((launch, buffer), "")
+
+    def _keep(self, number: int, block: Region) -> str:
+        """The name of the buffer that holds what lies in this memory now."""
+        front = bytes(block.address % _KEPT_ALIGNMENT)
+        data = front + ctypes.string_at(block.address, block.nbytes)
+        place = (block.address, block.nbytes)
+        known = self._shared.get(place) if self.only else None
+        if known is None or known.data != data:
+            known = Buffer(_name(number, block), len(data), data)
+            self.buffers.append(known)
+            self._held += block.nbytes
+            self._shared[place] = known
+        self._called[number, known.name] = block.name
+        return known.name
+
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
         """Around the launch itself, after `add`. One that goes beyond `most_s` is taken back, unless it is the only."""
         before = len(self.launches)
-        begin = time.perf_counter()
+        begin = time.process_time()
         yield
-        took = time.perf_counter() - begin
+        took = time.process_time() - begin
         if self.seconds + took > self.most_s and before > 1 and self._added:
             number = f"{before - 1}:"
             self.left_out.append(self.launches.pop().kernel)
@@ -101,17 +118,14 @@ def _name(number: int, block: Region) -> str:
     return f"{number}:{block.address % _KEPT_ALIGNMENT}:{block.name}"
 
 
-def as_launched(finding: Finding) -> dict[str, Any]:
-    """A finding in a recorded launch as plain data, in the terms of the launch: the parameter, the byte within it.
-
-    launch: its number among the recorded ones, 0 where the finding names no buffer.
-    """
+def as_launched(finding: Finding, kept: Recording) -> dict[str, Any]:
+    """A finding in a recorded launch as plain data, in the terms of the launch: the parameter, the byte within it."""
     number, front, name = ([*finding.buffer.split(":", 2), "", ""])[:3]
     if not number.isdigit() or not front.isdigit():
-        return {**finding.as_dict(), "launch": 0}
+        return finding.as_dict()
+    name = kept.called(finding.launch, finding.buffer) or name
     size = max(0, finding.nbytes - int(front))
-    plain = replace(finding, buffer=name, offset=finding.offset - int(front), nbytes=size)
-    return {**plain.as_dict(), "launch": int(number)}
+    return replace(finding, buffer=name, offset=finding.offset - int(front), nbytes=size).as_dict()
 
 
 def _joined(regions: Sequence[Region]) -> list[Region]:
@@ -127,10 +141,10 @@ def _joined(regions: Sequence[Region]) -> list[Region]:
     return joined
 
 
-def _argument(value: Any, raw: bytes | None, number: int, blocks: Sequence[Region]) -> Pointer | Scalar:
+def _argument(value: Any, raw: bytes | None, names: Sequence[str], blocks: Sequence[Region]) -> Pointer | Scalar:
     if raw is not None:
         return Scalar(raw)
-    for block in blocks:
+    for name, block in zip(names, blocks, strict=True):
         if value.value is not None and block.address <= value.value < block.address + block.nbytes:
-            return Pointer(_name(number, block), value.value - block.address + block.address % _KEPT_ALIGNMENT)
+            return Pointer(name, value.value - block.address + block.address % _KEPT_ALIGNMENT)
     return Pointer(None)

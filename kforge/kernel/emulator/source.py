@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kforge.kernel.emulator import ptx
+from kforge.kernel.emulator import ptx, unset
 
 # What makes the result depend on the order of blocks, or needs one block after the other.
 _SEQUENTIAL = re.compile(
@@ -127,7 +127,7 @@ def _cluster_dims(masked: str) -> dict[str, tuple[int, int, int]]:
 
 
 def _rewrite(text: str, filename: str) -> str:
-    """Shared declarations and inline PTX of one file."""
+    """Shared declarations, inline PTX and locals without initial values of one file."""
     masked = mask(text)
     edits: list[tuple[int, int, str]] = []
     for number, match in enumerate(re.finditer(r"\b__shared__\b", masked)):
@@ -140,6 +140,7 @@ def _rewrite(text: str, filename: str) -> str:
         for m in re.finditer(r"(?<!\(\()\b__noinline__\b", mask(text, directives=False))
     ]
     edits += ptx.edits(mask(text, directives=False), text)
+    edits += unset.edits(masked)
     for start, end, new in sorted(edits, reverse=True):
         lines = text.count("\n", start, end) - (0 if "#define" in new else new.count("\n"))
         newline = "\\\n" if "\\\n" in text[start:end] else "\n"  # inside a #define

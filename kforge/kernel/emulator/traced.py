@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from kforge.errors import BuildError, EmulatorError
+from kforge.kernel.emulator.access import Access
 from kforge.kernel.emulator.debuginfo import Symbols
 from kforge.kernel.emulator.findings import Finding, Region
 from kforge.kernel.emulator.job import Buffer, Launch, Pointer, Scalar, argument, build_all, encode, exit_text, load_all
 from kforge.kernel.emulator.mode import Kind
-from kforge.kernel.emulator.races import LineProfile, parse
+from kforge.kernel.emulator.races import parse
 
 __all__ = ["Buffer", "Launch", "Pointer", "Scalar", "Totals", "TracedReport", "run_traced"]
 ORDERS = (0, 2)  # what a flag orders depends on who came first: lock step, and from the last thread
@@ -46,7 +47,7 @@ class TracedReport:
 
     findings: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
-    profile: tuple[tuple[LineProfile, ...], ...]
+    profile: tuple[tuple[Access, ...], ...]
     totals: tuple[Totals, ...]
     launches: int
 
@@ -102,7 +103,7 @@ def _collect(folder: Path, launches: Sequence[Launch], died: str, stderr: str) -
     return TracedReport(
         findings=tuple(f for f in unique.values() if f.kind != "same_value"),
         warnings=tuple(f for f in unique.values() if f.kind == "same_value"),
-        profile=tuple(tuple(LineProfile(**p) for p in r["profile"]) for r in first),
+        profile=tuple(tuple(Access(**p) for p in r["profile"]) for r in first),
         totals=tuple(Totals(*r["totals"]) for r in first),
         launches=sum("done" in r for r in rows),
     )
@@ -115,7 +116,8 @@ def _last_words(records: Path, start: dict[str, Any], launches: Sequence[Launch]
     symbols = Symbols.read(Path(start["library"]))
     found = parse([record.split("\x1f") for record in text.split("\x1e")[:-1]], symbols)
     kernel = launches[number].kernel
-    return [replace(f, kernel=kernel, order=order) for f in [*found, Finding("crashed", "", message=died)]]
+    found.append(Finding("crashed", "", message=died))
+    return [replace(f, kernel=kernel, order=order, launch=number) for f in found]
 
 
 # ---- the child -----------------------------------------------------------------------------------------------------
@@ -152,9 +154,9 @@ def _child(folder: Path) -> None:
                 )  # fmt: skip
                 say(done=[number, order])
             except EmulatorError as error:
-                say(finding=Finding("failed", kernel, order, message=error.message).as_dict())
+                say(finding=Finding("failed", kernel, order, message=error.message, launch=number).as_dict())
             for finding in program.findings:
-                say(finding=finding.as_dict())
+                say(finding=replace(finding, launch=number).as_dict())
             if k == 0:
                 read, written = program.traffic
                 say(totals=[kernel, read, written], profile=[asdict(p) for p in program.profile])

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kforge.profiling.evidence import Access, Evidence, KernelEvidence
+from kforge.kernel.emulator.access import Access
+from kforge.profiling.evidence import Evidence, KernelEvidence
 
 Place = tuple[str, int]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kforge.profiling.evidence import Access, Evidence, KernelEvidence
+from kforge.kernel.emulator.access import Access
+from kforge.profiling.evidence import Evidence, KernelEvidence
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from kforge.kernel.build.cache import cache_root
 from kforge.kernel.build.toolchain import toolkit_roots
-from kforge.profiling.evidence import Access, Sampled
+from kforge.kernel.emulator.access import Access
+from kforge.profiling.evidence import Sampled
 from kforge.profiling.sources import Unavailable
 from kforge.profiling.sources.ncu_metrics import choose
 from kforge.worker.limits import descendants

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kforge.kernel.build.toolchain import toolkit_roots
-from kforge.profiling.evidence import Access, Sampled
+from kforge.kernel.emulator.access import Access
+from kforge.profiling.evidence import Sampled
 from kforge.profiling.sources import Unavailable
 from kforge.profiling.sources.ncu import Profiled, find_ncu
 from kforge.profiling.sources.ncu_metrics import named

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kforge.profiling.evidence import Access
+from kforge.kernel.emulator.access import Access
 from kforge.profiling.sources import Unavailable
 
 if TYPE_CHECKING:

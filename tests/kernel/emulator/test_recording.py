@@ -54,7 +54,7 @@ def test_a_finding_speaks_of_the_launch_itself() -> None:
     x = torch.ones(65)[1:]
     with recording() as kept:
         run(shift(step=1), x)
-    finding, *_ = map(as_launched, run_checked(kept.launches, kept.buffers, orders=(0,)).findings)
+    finding = as_launched(run_checked(kept.launches, kept.buffers, orders=(0,)).findings[0], kept)
     assert (finding["kind"], finding["buffer"], finding["offset"], finding["nbytes"]) == (
         "out_of_bounds",
         "x",
@@ -88,3 +88,49 @@ def test_limits_leave_launches_out_by_name(limit: Recording) -> None:
         run(kernel, x)
         run(kernel, torch.ones(9))
     assert set(kept.left_out) == {"shift"} and len(kept.launches) <= 1
+
+
+CHAIN = """
+extern "C" __global__ void place(long long* order, float* y, int n) {
+    if (threadIdx.x < n) { order[threadIdx.x] = n - 1 - threadIdx.x; y[threadIdx.x] = 0.f; }
+}
+extern "C" __global__ void gather(const long long* index, const float* x, float* y, int n) {
+    if (threadIdx.x < n) y[threadIdx.x] = x[index[threadIdx.x]];
+}
+extern "C" __global__ void beyond(const float* z, float* y, int n) {
+    if (threadIdx.x <= n) y[threadIdx.x % n] = z[threadIdx.x];
+}
+"""
+
+
+def chain(x: torch.Tensor) -> None:
+    """Indices from one kernel, a gather by them, then a kernel that reads one element too far."""
+    order, y, z = torch.full((8,), 1 << 40), torch.empty(8), torch.empty(8)
+    with torch.no_grad():
+        for name, args in (("place", (order, z, 8)), ("gather", (order, x, z, 8)), ("beyond", (z, y, 8))):
+            Kernel(name, source=CHAIN, grid="(1, 1, 1)", block="(32, 1, 1)")(*args)
+
+
+def test_kept_launches_that_did_not_run_hand_their_results_on() -> None:
+    """After a crash launches are kept without running: a later one reads what an earlier one writes, not leftovers.
+
+    So the kernel that is named is the faulty one, with its own parameter, though its memory is another kernel's too.
+    """
+    with recording(Recording(only=True)) as kept:
+        chain(torch.arange(8.0))
+    findings = [as_launched(f, kept) for f in run_checked(kept.launches, kept.buffers, orders=(0,)).findings]
+    assert [(f["kernel"], f["buffer"], f["launch"]) for f in findings] == [("beyond", "z", 2)]
+
+
+def test_what_others_write_in_between_is_not_lost() -> None:
+    """Memory that changes between two kept launches has no buffer in common: the later launch sees the change."""
+    x = torch.arange(8.0)
+    double = Kernel("shift", source=SOURCE, grid="(1, 1, 1)", block="(32, 1, 1)", constants={"STEP": 0})
+    y = torch.empty(8)
+    with recording(Recording(only=True)) as kept, torch.no_grad():
+        double(x, y, 8, 1.0)
+        x += 1
+        double(x, y, 8, 2.0)
+    read = [launch.args[0] for launch in kept.launches]
+    written = [launch.args[1] for launch in kept.launches]
+    assert read[0] != read[1] and written[0] == written[1]

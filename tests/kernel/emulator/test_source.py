@@ -81,3 +81,15 @@ def test_constants_go_after_the_last_top_level_include():
 def test_unknown_ptx_is_gpu_only(instruction, rest):
     """Instructions outside the whitelist become a call that names them."""
     assert ptx.translate(f'"{instruction}{rest}') == f'::kforge_emulator::gpu_only("{instruction}")'
+
+
+def test_floats_without_a_value_are_marked_where_code_runs():
+    """A local's declaration is followed by its mark on the same line; members, constexpr and set ones have none."""
+    text = (
+        "struct P { float m; };\nconstexpr float f() { float y; return 0; }\ntemplate <class T> void k() {\n"
+        "float m, n = g(1, 2), c[4];\nif constexpr (N > 1) { T v; use(v); }\nconst float w = 1.f; }\n"
+    )
+    out = body(text).splitlines()[1:]
+    assert out[3] == "float m, n = g(1, 2), c[4]; KFORGE_UNSET(m); KFORGE_UNSET(c);"
+    assert out[4] == "if constexpr (N > 1) { T v; KFORGE_UNSET(v); use(v); }"
+    assert [line for line in out if "KFORGE_UNSET" in line] == out[3:5]

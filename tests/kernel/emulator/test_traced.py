@@ -146,3 +146,16 @@ def test_traced_mode_in_process():
     with pytest.raises(EmulatorError, match=race):
         racy = load(SOURCE.replace("blockIdx.x * 32 + t", "t"), "t.cu", ["coalesced"], mode="traced")
         racy.launch("coalesced", (2, 1, 1), (32, 1, 1), 0, [args[0], args[1], args[2]])
+
+
+def test_several_sources_report_for_themselves():
+    """A race of one library is told once, for its own kernel, though another library records in the same file."""
+    racy = 'extern "C" __global__ void racy(float* y) { y[0] = threadIdx.x; }'
+    clean = 'extern "C" __global__ void clean(float* y) { y[threadIdx.x] = 1.f; }'
+    launches = [
+        Launch(text, f"{name}.cu", name, (1, 1, 1), (32, 1, 1), (Pointer("y"),))
+        for name, text in (("racy", racy), ("clean", clean))
+    ]
+    report = run_traced(launches, [Buffer("y", 128)], orders=(0,))
+    assert [(f.kernel, f.launch) for f in report.findings] == [("racy", 0)]
+    assert [len(lines) for lines in report.profile] == [1, 1]

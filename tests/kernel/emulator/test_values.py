@@ -176,3 +176,19 @@ def test_extremes_that_propagate_nan():
     np.testing.assert_array_equal(high, [3, np.nan, np.nan, -5, np.nan])
     np.testing.assert_array_equal(low, [1, np.nan, np.nan, -np.inf, np.nan])
     np.testing.assert_array_equal(plain, [3, 1, 2, -5, np.nan])
+
+
+def test_a_float_without_an_initial_value_is_nan():
+    """A maximum and a sum that begin without a value are NaN, and so is an array; what is set is not."""
+    source = """
+    extern "C" __global__ void unset(const float* x, float* y, int n) {
+        float top, sum;
+        float parts[2];
+        float set = 2.f;
+        for (int i = 0; i < n; ++i) { top = x[i] > top ? x[i] : top; sum += x[i]; parts[i % 2] += x[i]; }
+        y[0] = top; y[1] = sum; y[2] = parts[1]; y[3] = set;
+    }"""
+    x, y = np.arange(4, dtype=np.float32), np.zeros(4, dtype=np.float32)
+    pointers = [ctypes.c_void_p(a.ctypes.data) for a in (x, y)]
+    load(source, "a.cu", ["unset"]).launch("unset", (1, 1, 1), (1, 1, 1), 0, [*pointers, ctypes.c_int(4)])
+    assert np.isnan(y[:3]).all() and y[3] == 2

@@ -29,6 +29,7 @@
 #include "ptx.h"
 #include "runtime.h"
 #include "shared.h"
+#include "unset.h"
 #include "warp.h"
 
 // Qualifiers that mean nothing on the host.

@@ -169,3 +169,14 @@ class WorkerLost(KforgeError):
     """The workers that had a job died, or none could be started."""
 
     kind = "worker_lost"
+
+
+class ModelError(KforgeError):
+    """A chat model's endpoint cannot be used: refused, gone, out of quota, or answering what cannot be read."""
+
+    kind = "model"
+    exit_code = 3
+
+
+class ContextOverflow(ModelError):
+    """A request is longer than the model's window."""

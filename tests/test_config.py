@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kforge.config import Config, load, parse_arch, parse_device, parse_plan, parse_seconds
+from kforge.config import Config, Prices, load, parse_arch, parse_device, parse_plan, parse_seconds
 from kforge.errors import UsageError
 
 
@@ -48,6 +48,17 @@ def test_unknown_key_lists_what_exists(tmp_path: Path) -> None:
         ('budget = "soon"', "'soon' is not a duration"),
         ('plan = "thorough"', "is not a plan"),
         ("device = ", "not valid TOML"),
+        ('search = "random"', "'random' is not a search"),
+        ('base_url = "localhost:8000"', "is not an endpoint"),
+        ("prices = 3", "prices must be a table"),
+        ("[prices]\nm = 3", "m must be a table"),
+        ("[prices.m]\ninput = 1.0", "m lacks output"),
+        ("[prices.m]\ninput = 1.0\noutput = -2.0", "output must be a number of USD"),
+        ("[prices.m]\ninput = 1.0\noutput = 2.0\nrequest = 1.0", "unknown price 'request'"),
+        ("[window]\nm = 1.5", "m must be a number of tokens"),
+        ('state = "a\\u0000b"', "state: 'a\\x00b' is no path"),
+        ("a = " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("[window]\nm = 4096\n[models.m]\nwindow = 8192", "both give window of m"),
     ],
 )
 def test_bad_values_name_the_file_and_the_fault(tmp_path: Path, text: str, part: str) -> None:
@@ -56,6 +67,22 @@ def test_bad_values_name_the_file_and_the_fault(tmp_path: Path, text: str, part:
     with pytest.raises(UsageError, match=r"kforge\.toml") as error:
         load(tmp_path, {})
     assert part in error.value.message
+
+
+def test_models_have_prices_and_windows(tmp_path: Path) -> None:
+    """[prices] and [window] are part of what is known of a model; variables name model, endpoint and search."""
+    text = (
+        '[prices."a/b"]\ninput = 1.25\noutput = 10\ncached = 0.125\n[window]\n"a/b" = 8192\n[models.c]\ntools = false\n'
+    )
+    (tmp_path / "kforge.toml").write_text(text)
+    environment = {"KFORGE_MODEL": "a/b", "KFORGE_BASE_URL": "http://[::1]:8000/v1/", "KFORGE_SEARCH": "mcts"}
+    config = load(tmp_path, environment | {"KFORGE_PRICES": "x"})
+    assert config.prices == {"a/b": Prices(1.25, 10.0, 0.125)} and config.window == {"a/b": 8192}
+    assert config.models == {
+        "a/b": {"usd_in": 1.25, "usd_out": 10.0, "usd_cached": 0.125, "window": 8192},
+        "c": {"tools": False},
+    }
+    assert (config.model, config.base_url, config.search) == ("a/b", "http://[::1]:8000/v1", "mcts")
 
 
 def test_bad_variable_is_named() -> None:

@@ -68,9 +68,69 @@ def profile(path: Path, module: Path | None, options: ProfileOptions, tell: Call
         evidence = _evidence(task, captured, candidate, reason, options, device, zygote, scratch.make("profile"), tell)
     finally:
         zygote.close()
+    return _profiled(evidence, candidate, options, begin)
+
+
+def profile_candidate(
+    task: Task,
+    captured: Capture,
+    candidate: Candidate,
+    options: ProfileOptions,
+    zygote: Zygote,
+    tell: Callable[[str], None],
+) -> Profiled:
+    """As `profile`, of a candidate of a task that is loaded and captured. options.device: not "auto"."""
+    from kforge import scratch
+
+    begin, folder = time.perf_counter(), scratch.make("profile")
+    evidence = _evidence(task, captured, candidate, "", options, options.device, zygote, folder, tell)
+    return _profiled(evidence, candidate, options, begin)
+
+
+def _profiled(evidence: Evidence, candidate: Candidate | None, options: ProfileOptions, begin: float) -> Profiled:
     evidence = replace(evidence, seconds={**evidence.seconds, "all": round(time.perf_counter() - begin, 3)})
     saved = save(evidence, options.state) if candidate is not None else None
     return Profiled(evidence, feedback(evidence, options.mode, ledger(options.state)), candidate, saved)
+
+
+def summary(task: str, found: Profiled, picture: str | None = None) -> dict[str, Any]:
+    """The object of `kforge profile --json`. task: name of op.py; picture: path of the SVG that was written."""
+    from kforge.profiling.annotate.lines import annotate
+    from kforge.profiling.pictures import roof
+
+    evidence, stage = found.evidence, found.evidence.stage
+    roofline: dict[str, Any] = {"bound": None, "headroom": None}
+    if stage is not None:
+        roofline = {
+            "bound": stage.kind.value, "headroom": stage.headroom, "headroom_reason": stage.headroom_reason,
+            "floor_ms": stage.floor_us / 1e3, "memory_ms": stage.memory_us / 1e3,
+            "compute_ms": stage.compute_us / 1e3, "achieved": stage.achieved, "no_room": stage.no_room,
+            "intensity": stage.intensity, "ceilings": stage.ceilings, "source": stage.source,
+            "measured": stage.measured, "notes": list(stage.notes),
+            "times_ms": {k: v / 1e3 for k, v in {**stage.baselines_us, "candidate": stage.candidate_us}.items() if v},
+        }  # fmt: skip
+    kernels = [
+        {k: v for k, v in as_json(kernel).items() if k not in ("sampled", "access", "sass", "counters")}
+        for kernel in evidence.kernels
+    ]
+    return {
+        "task": task,
+        "candidate": evidence.candidate if found.candidate else None,
+        "target": evidence.target,
+        "arch": evidence.arch,
+        "roofline": roofline,
+        "roof": as_json(roof(evidence)),
+        **found.feedback.as_dict(),
+        "for_model": found.feedback.for_model(),
+        "kernels": kernels,
+        "timeline": as_json(evidence.timeline),
+        "power": as_json(evidence.power),
+        "lines": as_json(annotate(evidence)),
+        "missing": as_json(evidence.missing),
+        "seconds": dict(evidence.seconds),
+        "saved": str(found.saved) if found.saved else None,
+        "svg": picture,
+    }
 
 
 def _candidate(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kforge import scratch
+from kforge.agent.search.tree import Node, first_line
 from kforge.environment.json import to_json
-from kforge.environment.report import Report, Verdict
-from kforge.errors import KforgeError, StoreError, UsageError
+from kforge.environment.report import Report, Status, Verdict
+from kforge.errors import Interrupted, KforgeError, StoreError, UsageError
 from kforge.kernel.candidate import Candidate
-from kforge.store.events import RunLog
+from kforge.store.events import Event, RunLog
 from kforge.store.index import Index
 from kforge.store.sweep import WORK, sweep_runs
 
@@ -28,22 +30,46 @@ class Session:
 
     def __init__(self, state: Path, task: Path, options: dict[str, Any], emit: Emit, command: str = "suggest") -> None:
         runs = state.resolve() / "runs"
+        with self._opening(state):
+            self.log = RunLog.create(runs, task.stem)
+            self.index.start_run(self.log.id, str(task), self.log.folder)
+        self._begin(emit, 0.0)
+        self.event("run_started", task=str(task), options=options, run=self.log.id, command=command)
+        scratch.sweep()
+        sweep_runs(runs, self.index)
+
+    @classmethod
+    def reopen(cls, state: Path, folder: Path, options: dict[str, Any], emit: Emit) -> Self:
+        """The run in `folder` goes on in its log. UsageError where there is none, or another process writes it."""
+        self = cls.__new__(cls)
+        with self._opening(state):
+            self.log = RunLog(folder)
+            events = list(self.log.replay())
+            evaluated = [(e.time, e.data["report"]) for e in events if e.kind == "evaluated" and "report" in e.data]
+            task = next((str(e.data["task"]) for e in events if e.kind == "run_started"), "")
+            self.index.reopen_run(self.log.id, task, folder, evaluated)
+        self._begin(emit, spent_seconds(events))
+        self.event("resumed", options=options, seconds=round(self._before, 3), run=self.log.id)
+        scratch.sweep()
+        sweep_runs(state.resolve() / "runs", self.index)
+        return self
+
+    @contextmanager
+    def _opening(self, state: Path) -> Iterator[None]:
         try:
             self.index = Index(state.resolve() / "index.sqlite")
             try:
-                self.log = RunLog.create(runs, task.stem)
-                self.index.start_run(self.log.id, str(task), self.log.folder)
+                yield
             except BaseException:
                 self.index.close()
                 raise
         except StoreError as error:
             raise UsageError(error.message, error.hint) from error
-        self._emit = emit
-        self.evaluations = 0
+
+    def _begin(self, emit: Emit, before: float) -> None:
+        self._emit, self._before = emit, before
+        self._lock = threading.RLock()
         self.started = time.monotonic()
-        self.event("run_started", task=str(task), options=options, run=self.log.id, command=command)
-        scratch.sweep()
-        sweep_runs(runs, self.index)
 
     @property
     def folder(self) -> Path:
@@ -57,16 +83,17 @@ class Session:
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
-        return time.monotonic() - self.started
+        """Of work on this run, before it was resumed too."""
+        return self._before + time.monotonic() - self.started
 
     def event(self, kind: str, /, **data: Any) -> None:
-        """Record one event of kforge.store.events and pass it on."""
-        self.log.append(kind, **data)
-        self._emit(kind, data)
+        """Record one event of kforge.store.events and pass it on; from any thread."""
+        with self._lock:
+            self.log.append(kind, **data)
+            self._emit(kind, data)
 
-    def proposed(self, candidate: Candidate) -> None:
-        """A candidate exists; its files are stored by content."""
+    def proposed(self, candidate: Candidate, node: Node | None = None) -> None:
+        """A candidate exists; its files are stored by content. node: its place in the search's tree."""
         self.log.candidates.put(candidate)
         self.index.add_candidate(self.log.id, candidate)
         self.event(
@@ -76,30 +103,33 @@ class Session:
             parent=candidate.parent,
             idea=candidate.idea,
             expected_gain=candidate.expected_gain,
+            files=sorted(candidate.files),
+            **({} if node is None else {"node": node.id, "parent_node": node.parent, "direction": node.direction}),
         )
 
-    def evaluated(self, report: Report) -> None:
-        """A candidate has its report."""
-        self.evaluations += 1
+    def evaluated(self, report: Report, node: Node | None = None, constraints: Sequence[str] = ()) -> None:
+        """A candidate has its report. constraints: the standing rules that it was judged under."""
         data = to_json(report)
-        self.index.add_evaluation(self.log.id, data)
         self.event(
             "evaluated",
             candidate=report.candidate,
             status=report.status.value,
             verdict=report.verdict.value,
             plan=report.plan,
-            speedup=report.speedup.ratio if report.speedup else None,
+            speedup=node.speedup if node else report.speedup.ratio if report.speedup else None,
             ms=report.times_ms.get("candidate"),
             report=data,
+            failure=first_line(report.failure) if report.status is not Status.VERIFIED else "",
+            constraints=list(constraints),
+            **({} if node is None else {"node": node.id, "reward": node.reward}),
         )
+        self.index.add_evaluation(self.log.id, data)  # a run that dies before this is mended by `reopen`
 
     def finish(self, *, status: str, verdict: str, exit_code: int, best: str | None = None) -> None:
-        """The run has ended; log and index are closed."""
+        """The run has ended; its log stays open until `close`."""
         seconds = round(self.seconds, 3)
         self.event("run_finished", status=status, verdict=verdict, exit_code=exit_code, seconds=seconds)
         self.index.finish_run(self.log.id, status=status, verdict=verdict, best=best, exit_code=exit_code)
-        self.close()
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
@@ -109,7 +139,10 @@ class Session:
         except BaseException as error:
             kind, message, hint, code = _ending(error)
             with suppress(StoreError):  # the reason itself may be that the log cannot be written
-                self.event("error", kind=kind, message=message, hint=hint)
+                if isinstance(error, Interrupted):
+                    self.event("stopped", seconds=round(self.seconds, 3))
+                else:
+                    self.event("error", kind=kind, message=message, hint=hint)
                 self.finish(status=kind, verdict=Verdict.UNTIMED.value, exit_code=code)
             raise
         finally:
@@ -119,6 +152,17 @@ class Session:
         """Release log and index; a run that was not finished stays readable as it is."""
         self.log.close()
         self.index.close()
+
+
+def spent_seconds(events: Sequence[Event]) -> float:
+    """Of work that a log tells of: the time between its resumptions does not count."""
+    total, begin, last = 0.0, None, 0.0
+    for event in events:
+        if begin is None or event.kind == "resumed":
+            total += 0.0 if begin is None else max(0.0, last - begin)
+            begin = event.time
+        last = event.time
+    return total + (0.0 if begin is None else max(0.0, last - begin))
 
 
 def _ending(error: BaseException) -> tuple[str, str, str, int]:

@@ -1,43 +1,33 @@
-"""`kforge suggest`: the loop that joins the rooms. The engine proposes, the environment judges, the best is written.
+"""`kforge suggest` and `kforge resume`: search with a model or the engine alone, confirm, write the best.
 
 It decides only what to try next and when to stop; every verdict is the environment's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kforge.agent.session import Emit, Session
-from kforge.agent.verify import loaded
+from kforge.agent.budget import BudgetSpent
+from kforge.agent.control import Control
+from kforge.agent.opening import SuggestOptions, opened
+from kforge.agent.proposers import Context, EngineProposer, Proposer, ReplayProposer
+from kforge.agent.search.tree import Node, first_line
+from kforge.agent.session import Emit
+from kforge.agent.workbench import Attempt, Workbench
 from kforge.environment.report import Report, Status, Verdict
-from kforge.errors import NoCandidate, UsageError
+from kforge.errors import ModelError, UsageError
 from kforge.kernel.candidate import Candidate
 
 if TYPE_CHECKING:
-    from kforge.environment import Prepared
-    from kforge.task import Task
-    from kforge.worker import Zygote
+    from kforge.agent.chat import Team
+    from kforge.agent.resume import Past
 
 TUNED = 2  # how many of the best candidates have their tuning space searched on a GPU
+ALONE = "no model configured: the engine answers alone"
 
-
-@dataclass(frozen=True)
-class SuggestOptions:
-    """What the command line asked for. budget in seconds; device auto, cpu or cuda:N; state is the `.kforge` folder."""
-
-    out: Path
-    budget: float = 60.0
-    plan: str = "standard"
-    device: str = "auto"
-    arch: str | None = None
-    tolerance: dict[str, float] | None = None
-    require_faster: bool = False
-    dry_run: bool = False
-    state: Path = Path(".kforge")
-    here: Path = field(default_factory=Path.cwd)  # the task's code may change the working directory
+__all__ = ["SuggestOptions", "SuggestResult", "find", "resume", "suggest"]
 
 
 @dataclass(frozen=True)
@@ -52,198 +42,190 @@ class SuggestResult:
     last_line: str = ""
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    candidate: Candidate
-    report: Report
-
-    @property
-    def ms(self) -> float:
-        """The candidate's median time, infinite where it was not timed: untimed attempts keep their order."""
-        return self.report.times_ms.get("candidate", float("inf"))
-
-
-def suggest(path: Path, options: SuggestOptions, emit: Emit) -> SuggestResult:
+def suggest(
+    path: Path, options: SuggestOptions, emit: Emit, *, model: Team | None = None, control: Control | None = None
+) -> SuggestResult:
     """Find, judge and write a kernel for the task in `path`. Errors of the task or the machine are KforgeErrors."""
-    from kforge.task import resolve_device
-    from kforge.worker import Zygote
+    _check_before(path, options)
+    with opened(path, options, emit, control=control) as bench:
+        return find(bench, options, model)
 
+
+def resume(
+    past: Past, options: SuggestOptions, emit: Emit, *, model: Team | None = None, control: Control | None = None
+) -> SuggestResult:
+    """Go on with a recorded run in its own log. options: past.options, with other limits where they were given."""
+    _check_before(past.task, options)
+    with opened(past.task, options, emit, control=control, past=past) as bench:
+        return find(bench, options, model, resumed=True)
+
+
+def find(
+    bench: Workbench, options: SuggestOptions, model: Team | None = None, *, resumed: bool = False
+) -> SuggestResult:
+    """Search, confirm and write, on a workbench that is open; the run is finished, its log stays open."""
+    return _Run(bench, options, model, resumed)()
+
+
+def _check_before(path: Path, options: SuggestOptions) -> None:
+    """Refuse what cannot be written before a long search."""
     if not options.dry_run:
         from kforge.store.outputs import check_outputs
 
         name = path.resolve().stem
         check_outputs(options.out, [f"{name}_kforge.py", f"{name}_kforge.cu"])
-    task = loaded(path, options.tolerance)
-    session = Session(options.state, path, asdict(options), emit)
-    # The zygote imports torch while this process does; both are needed before the first evaluation.
-    zygote = Zygote()
-    with session.recorded():
-        try:
-            zygote.start()
-            session.event("task_loaded", task=task.name, form=task.form.value, digest=task.digest)
-            return _Run(task, options, session, zygote, resolve_device(options.device))()
-        finally:
-            zygote.close()
 
 
 class _Run:
-    """The steps of one run, in order; what is known so far is in its attributes."""
+    """The steps of one run, in order; what is known so far is on the workbench."""
 
-    def __init__(self, task: Task, options: SuggestOptions, session: Session, zygote: Zygote, device: str) -> None:
-        self.task, self.options, self.session, self.zygote = task, options, session, zygote
-        self.device = device
-        self.verified: list[_Attempt] = []
-        self.failed: list[_Attempt] = []
-        self.blocked = ""  # why the engine proposed nothing
+    def __init__(self, bench: Workbench, options: SuggestOptions, model: Team | None, resumed: bool) -> None:
+        self.bench, self.options, self.session, self.model = bench, options, bench.session, model
+        self.resumed = resumed
+        self.engine = EngineProposer()
+        self.failed: list[Attempt] = []  # at the confirmation
 
     def __call__(self) -> SuggestResult:
-        prepared = self._prepare()
-        self._search(prepared)
-        if self.device != "cpu" and not self._no_room(prepared):
-            self._tune(prepared)
-        best = self._confirm(prepared)
-        return self._end(prepared, best)
-
-    @property
-    def spent(self) -> bool:
-        return self.session.seconds > self.options.budget
-
-    def _prepare(self) -> Prepared:
-        from kforge.environment import prepare
-        from kforge.task import count
-
-        prepared = prepare(self.task, self.device, folder=self.session.work)
-        facts = prepared.facts
-        assert facts is not None
-        notes = [*facts.notes, *facts.skipped, *facts.redirects]
-        call = self.task.make_call(0, 0, "cpu")
-        self.session.event(
-            "task_inspected",
-            inputs=_shapes(call),
-            outputs=[f"{o.dtype}{list(o.shape)}" for o in facts.outputs],
-            degenerate=facts.degenerate,
-            notes=notes,
-        )
-        captured = prepared.capture()
-        if captured.graph_module is not None:
-            cost = count(captured)
-            self.session.event(
-                "captured",
-                operators=sum(node.op == "call_function" for node in captured.graph_module.graph.nodes),
-                read_bytes=cost.read_bytes,
-                write_bytes=cost.write_bytes,
-                flops=dict(cost.flops),
-            )
-        floor = prepared.floor()
-        if floor is not None:
-            self.session.event("floor", floor_ms=floor.ms, bound=floor.bound.value, source=floor.source)
-        return prepared
-
-    def _search(self, prepared: Prepared) -> None:
-        """Judge proposals on plan `quick`: untimed until one is right, on a GPU until the budget or the ideas end."""
-        for candidate in self._proposals(prepared):
-            report = self._evaluate(candidate, "quick", prepared)
-            attempt = _Attempt(candidate, report)
-            if report.status is not Status.VERIFIED:
-                self.failed.append(attempt)
-            else:
-                if attempt.ms < min((a.ms for a in self.verified), default=float("inf")) or not self.verified:
-                    speedup = report.speedup.ratio if report.speedup else None
-                    ms = report.times_ms.get("candidate")
-                    self.session.event("best", candidate=candidate.digest, speedup=speedup, ms=ms)
-                self.verified.append(attempt)
-                if self.device == "cpu" or report.no_room:
-                    break
-            if self.spent:
-                self.session.event("message", text=f"the budget of {self.options.budget:g} s is spent", level="info")
-                break
-
-    def _proposals(self, prepared: Prepared) -> Iterator[Candidate]:
-        from kforge.engine import propose
-        from kforge.kernel import target_arch
-
-        arch = self.options.arch or target_arch(None if self.device == "cpu" else self.device)
         try:
-            for candidate in propose(
-                self.task, prepared.capture(), arch=arch, device=self.device, facts=prepared.facts
-            ):
-                self.session.proposed(candidate)
-                yield candidate
-        except NoCandidate as error:
-            self.blocked = error.message
-            self.session.event("message", text=error.message, level="warning")
+            self._search()
+            if self.bench.device != "cpu" and not self._no_room():
+                self._tune()
+        except BudgetSpent as spent:
+            self._say(spent.message)
+        except ModelError as error:  # what was found until then is not lost with it
+            if not self.bench.verified:
+                raise
+            text = f"{error.message}; the best until then is confirmed"
+            self.bench.event("message", text=text, level="warning")
+        best = self._confirm()
+        return self._end(best)
 
-    def _evaluate(self, candidate: Candidate, plan: str, prepared: Prepared) -> Report:
-        from kforge.environment import evaluate
+    def _say(self, text: str) -> None:
+        self.bench.event("message", text=text, level="info")
 
-        report = evaluate(
-            self.task,
-            candidate,
-            plan,
-            device=self.device,
-            arch=self.options.arch,
-            on_event=lambda kind, data: self.session.event(kind, **{"candidate": candidate.digest} | data),
-            zygote=self.zygote,
-            reference=prepared,
-            repro=self.session.folder / "repro",
-        )
-        self.session.evaluated(report)
-        return report
+    # searching
 
-    def _tune(self, prepared: Prepared) -> None:
+    def _search(self) -> None:
+        options = self.options
+        if options.replay is not None:
+            self._replay(ReplayProposer(options.replay))
+        elif self.model is not None:
+            from kforge.agent.chat.proposer import ChatProposer
+
+            chat = ChatProposer(self.model, code=options.code)
+            self._by_strategy(options.search or "hybrid", [self.engine, chat])
+        else:
+            if not self.resumed:
+                self._say(ALONE)
+            if options.search is not None and self.bench.device != "cpu":
+                self._by_strategy(options.search, [self.engine])
+            else:  # untimed, every order of the engine's kernels is as good
+                self._engine_alone(every=options.search is not None)
+
+    def _by_strategy(self, name: str, proposers: list[Proposer]) -> None:
+        from kforge.agent.search import ending, search, strategy_named
+
+        bench = self.bench
+        memory = bench.memory
+
+        def avoid() -> list[str]:
+            return memory.avoided(bench.key) if memory is not None else []
+
+        def settle(_: Node) -> None:
+            """The tree's best must be right under the rules that stand now: a steer may have brought some."""
+            while (best := bench.tree.best) is not None and not bench.is_current(best.candidate):
+                bench.evaluate(bench.candidate(best.candidate), "quick")
+
+        search(bench, strategy_named(name), proposers, on_step=settle, avoid=avoid, beyond_right=True)
+        why = ending(self.bench, [proposer.name for proposer in proposers], True)
+        if why:
+            self._say(why)
+
+    def _engine_alone(self, every: bool) -> None:
+        """Its candidates on plan `quick` until the budget or the ideas end; untimed until one is right, or `every`."""
+        while every or not (self.bench.device == "cpu" and self.bench.best is not None):
+            attempt = self._next(self.engine)
+            if attempt is None or (attempt.verified and attempt.report.no_room):
+                return
+
+    def _replay(self, recorded: ReplayProposer) -> None:
+        while self._next(recorded) is not None:
+            pass
+
+    def _next(self, proposer: EngineProposer | ReplayProposer) -> Attempt | None:
+        from kforge.agent.search.loop import engine_direction
+
+        bench = self.bench
+        bench.control.take(queued=True)  # their rules stand from now on; of the words nobody here makes use
+        candidate = proposer.propose(Context(bench, bench.tree.root))
+        if candidate is None:
+            return None
+        if isinstance(proposer, ReplayProposer):
+            return bench.evaluate(candidate, "quick", direction=proposer.direction(candidate.digest))
+        first = not bench.attempts  # whatever preparing has taken: one candidate is judged
+        return bench.evaluate(candidate, "quick", bench.tree.root.id, engine_direction(candidate), beyond=first)
+
+    def _tune(self) -> None:
         """Search the tuning spaces of the fastest candidates; a winner is a new candidate with a report of its own."""
-        from kforge.environment import tune
-
-        for attempt in sorted(self.verified, key=lambda a: a.ms)[:TUNED]:
-            left = self.options.budget - self.session.seconds
+        bench = self.bench
+        made = set(bench.tuned.values()) - set(bench.tuned)  # winners have nothing left to tune
+        for attempt in [attempt for attempt in bench.verified if attempt.candidate.digest not in made][:TUNED]:
+            left = bench.left()["seconds"] or 0.0
             if left <= 0:
                 return
-            tuned, table = tune(self.task, attempt.candidate, prepared, self.zygote, budget=left)
-            self.session.evaluations += len(table)
-            if tuned.digest == attempt.candidate.digest:
-                continue
-            self.session.proposed(tuned)
-            self.session.event(
-                "tuned", candidate=tuned.digest, parent=attempt.candidate.digest, table=[list(row) for row in table]
-            )
-            report = self._evaluate(tuned, "quick", prepared)
-            (self.verified if report.status is Status.VERIFIED else self.failed).append(_Attempt(tuned, report))
+            if attempt.candidate.digest not in bench.tuned:
+                bench.tune(attempt, left)
+            else:  # before the run was resumed, or by a model
+                bench.evaluate(bench.candidate(bench.tuned[attempt.candidate.digest]), beyond=True)
 
-    def _confirm(self, prepared: Prepared) -> _Attempt | None:
-        """The fastest candidate that also passes the plan asked for, with its final verdict."""
-        for attempt in sorted(self.verified, key=lambda a: a.ms):
-            report = self._evaluate(attempt.candidate, self.options.plan, prepared)
-            confirmed = _Attempt(attempt.candidate, report)
-            if report.status is Status.VERIFIED:
+    def _confirm(self) -> Attempt | None:
+        """The fastest candidate that also passes the plan asked for under the rules that stand, with its verdict."""
+        bench = self.bench
+        earlier = sorted((a for a in bench.attempts if a.verified), key=lambda a: a.ms)  # under other rules
+        candidates = {a.candidate.digest: a.candidate for a in [*bench.verified, *earlier]}
+        for candidate in candidates.values():
+            confirmed = bench.evaluate(candidate, self.options.plan, beyond=True)
+            if confirmed.verified:
                 return confirmed
             self.failed.append(confirmed)
         return None
 
-    def _no_room(self, prepared: Prepared) -> bool:
-        return any(attempt.report.no_room for attempt in (*self.verified, *self.failed))
+    def _no_room(self) -> bool:
+        return any(attempt.report.no_room for attempt in self.bench.attempts)
 
-    def _end(self, prepared: Prepared, best: _Attempt | None) -> SuggestResult:
-        from kforge.environment.json import summary
+    # ending
 
+    def _end(self, best: Attempt | None) -> SuggestResult:
         if best is None:
-            return self._without(prepared)
+            return self._without()
         files: tuple[Path, ...] = ()
         if not self.options.dry_run:
             files = self._write(best.candidate)
-            self.session.event("written", files=[str(p) for p in files], folder=str(self.options.out))
+            self.bench.event("written", files=[str(p) for p in files], folder=str(self.options.out))
         code = 1 if self.options.require_faster and best.report.verdict is not Verdict.FASTER else 0
         last = "no room: the baseline runs at the hardware's floor" if best.report.no_room else ""
         if code:
             last = f"--require faster: the verdict is {best.report.verdict.value}"
-        result = summary(
-            best.report,
-            files=[relative(p, self.options.here) for p in files],
-            proposer=best.candidate.proposer,
-            evaluations=self.session.evaluations,
-            seconds=self.session.seconds,
-        )
+        result = self._summary(best.report, best.candidate.proposer, [relative(p, self.options.here) for p in files])
         self._finish(best.report.status, best.report.verdict, code, best.candidate.digest)
-        return SuggestResult(result | {"run": self.session.log.id}, code, best.report, best.candidate, files, last)
+        return SuggestResult(result, code, best.report, best.candidate, files, last)
+
+    def _summary(self, report: Report, proposer: str, files: list[str]) -> dict[str, Any]:
+        from kforge.environment.json import summary
+
+        meter = self.bench.meter
+        result = summary(
+            report,
+            files=files,
+            proposer=proposer,
+            evaluations=meter.evaluations,
+            seconds=self.session.seconds,
+            usd=meter.as_dict()["usd"],
+        )
+        if self.model is not None:
+            tokens = {"in": meter.tokens_in, "out": meter.tokens_out, "cached": meter.tokens_cached}
+            result |= {"model": self.model.name, "model_calls": meter.calls, "tokens": tokens}
+        return result | {"run": self.session.log.id}
 
     def _write(self, candidate: Candidate) -> tuple[Path, ...]:
         """Into --out; where that fails, the error says where the candidate is kept."""
@@ -255,25 +237,18 @@ class _Run:
         except UsageError as error:  # written to since the run began
             raise UsageError(error.message, f"{error.hint}; {kept}") from error
 
-    def _without(self, prepared: Prepared) -> SuggestResult:
+    def _without(self) -> SuggestResult:
         """No verified candidate: the report of the last failure, or status no_candidate with the operator named."""
-        from kforge.environment.json import summary
-
-        if self.failed:
-            attempt = self.failed[-1]
-            report, candidate = attempt.report, attempt.candidate
+        failed = self.failed or [attempt for attempt in self.bench.attempts if not attempt.verified]
+        if failed:
+            report, proposer = failed[-1].report, failed[-1].candidate.proposer
             last = f"no verified candidate: {report.status.value}: {first_line(report.failure)}"
         else:
-            no_room = self._baseline_leaves_no_room(prepared)
-            report, candidate = self._nothing(no_room), None
-            last = "no room: keep PyTorch" if no_room else f"no candidate: {self.blocked or 'the engine has none'}"
-        result = summary(
-            report,
-            proposer=candidate.proposer if candidate else "engine",
-            evaluations=self.session.evaluations,
-            seconds=self.session.seconds,
-        )
-        result |= {"run": self.session.log.id, "reason": last}
+            no_room = self._baseline_leaves_no_room()
+            report, proposer = self._nothing(no_room), "engine"
+            why = self.engine.blocked or self.bench.spent() or "the engine has none"
+            last = "no room: keep PyTorch" if no_room else f"no candidate: {why}"
+        result = self._summary(report, proposer, []) | {"reason": last}
         self._finish(report.status, report.verdict, 1, None)
         return SuggestResult(result, 1, report, None, (), last)
 
@@ -281,35 +256,22 @@ class _Run:
         from kforge.environment.target import target_name
 
         return Report(
-            task=self.task.path.name,
+            task=self.bench.task.path.name,
             candidate="",
             status=Status.NO_CANDIDATE,
             verdict=Verdict.UNTIMED,
             plan="quick",
-            target=target_name(self.device),
+            target=target_name(self.bench.device),
             no_room=no_room,
         )
 
-    def _baseline_leaves_no_room(self, prepared: Prepared) -> bool:
+    def _baseline_leaves_no_room(self) -> bool:
         from kforge.environment.performance import baseline_no_room
 
-        return self.device != "cpu" and baseline_no_room(prepared)
+        return self.bench.device != "cpu" and baseline_no_room(self.bench.prepared)
 
     def _finish(self, status: Status, verdict: Verdict, code: int, best: str | None) -> None:
         self.session.finish(status=status.value, verdict=verdict.value, exit_code=code, best=best)
-
-
-def _shapes(call: Any) -> list[str]:
-    import torch
-    from torch.utils import _pytree as pytree
-
-    leaves = pytree.tree_leaves((call.args, call.kwargs))
-    return [f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in leaves if isinstance(t, torch.Tensor)]
-
-
-def first_line(text: str) -> str:
-    """A compiler's log is shown with the report."""
-    return text.strip().partition("\n")[0]
 
 
 def relative(path: Path, here: Path) -> str:

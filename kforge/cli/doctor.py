@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from kforge.cli import options, output
+
+if TYPE_CHECKING:
+    from kforge.cli.probes import Modes, Tool
 
 
 @output.command
 def doctor(out: output.Output, json: options.Json = False) -> int:
     """Show every tool found or missing, why it matters, and what works without it."""
-    from dataclasses import asdict
-
     from kforge.cli.probes import Modes, probe_all
     from kforge.cli.text import fill, style, table
 
@@ -30,16 +34,28 @@ def doctor(out: output.Output, json: options.Json = False) -> int:
         out.text(fill(f"{name}: {text}", out.width))
     settings, problem = _settings()
     out.text(style(fill(f"settings: {problem or settings}", out.width), "yellow" if problem else "green", colour))
-    out.result(
-        {
-            "tools": [asdict(tool) for tool in tools],
-            "modes": dict(modes.lines()),
-            "nvrtc": modes.nvrtc,
-            "settings": settings,
-            "settings_problem": problem,
-        }
-    )
+    out.result(_facts(tools, modes, settings, problem))
     return output.OK
+
+
+def facts() -> dict[str, Any]:
+    """The object of `kforge doctor --json`."""
+    from kforge.cli.probes import Modes, probe_all
+
+    tools = probe_all()
+    return _facts(tools, Modes.of(tools), *_settings())
+
+
+def _facts(tools: Sequence[Tool], modes: Modes, settings: str, problem: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "tools": [asdict(tool) for tool in tools],
+        "modes": dict(modes.lines()),
+        "nvrtc": modes.nvrtc,
+        "settings": settings,
+        "settings_problem": problem,
+    }
 
 
 def _settings() -> tuple[str, str]:

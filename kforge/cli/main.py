@@ -13,11 +13,15 @@ from kforge.cli import (
     accept,
     bench,
     capture,
+    core,
     diff,
     doctor,
     export,
+    ide,
+    mcp,
     output,
     profile,
+    resume,
     runs,
     streams,
     suggest,
@@ -36,16 +40,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("suggest", short_help="Find, judge and write a CUDA kernel for a task.")(suggest.suggest)
+app.command("resume", short_help="Go on with a run that was cut off.")(resume.resume)
 app.command("verify", short_help="Judge a candidate.")(verify.verify)
 app.command("bench", short_help="Judge many: candidates, a suite, or a file of jobs.")(bench.bench)
 app.command("worker", short_help="Evaluate for another process, by JSON lines.")(worker.worker)
+app.command("mcp", short_help="Serve the judge's tools to other agents (Model Context Protocol).")(mcp.mcp)
 app.command("profile", short_help="Say why a candidate is as fast as it is.")(profile.profile)
 app.command("diff", short_help="Show what a candidate changes.")(diff.diff)
 app.command("accept", short_help="Put a candidate beside its op.py, or take it back.")(accept.accept)
 app.command("export", short_help="Make a package of a verified candidate.")(export.export)
 app.command("capture", short_help="Write a task from a program of yours.")(capture.capture)
+app.command("core", hidden=True)(core.core)
 app.command("doctor", short_help="Show what is here, and what works without.")(doctor.doctor)
-app.add_typer(runs.app, name="runs", short_help="List the runs of this project, or show one.")
+app.add_typer(runs.app, name="runs", short_help="List the runs of this project, show one, or what they learned.")
 
 
 def _version(value: bool) -> None:
@@ -75,6 +82,8 @@ def main() -> None:
     # The base class of what typer raises for an unreadable command line, by name: it moved between releases.
     unreadable: type[Any] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
     argv = sys.argv[1:]
+    if ide.is_meant(argv, _names()):
+        sys.exit(ide.main(argv))
     try:
         code = app(prog_name="kforge", standalone_mode=False)
     except unreadable as error:
@@ -92,8 +101,13 @@ def _hint(argv: list[str]) -> str:
     name = next((word for word in argv if not word.startswith("-")), "")
     if name.endswith(".py"):
         return f"did you mean: kforge suggest {name}"
-    known = {info.name for info in app.registered_commands} | {group.name for group in app.registered_groups}
-    return f"see kforge {name} --help" if name in known else "see kforge --help"
+    return f"see kforge {name} --help" if name in _names() else "see kforge --help"
+
+
+def _names() -> set[str]:
+    """Of every command."""
+    found: list[Any] = [*app.registered_commands, *app.registered_groups]
+    return {info.name for info in found if info.name}
 
 
 if __name__ == "__main__":

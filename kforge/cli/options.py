@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kforge import config
-from kforge.config import Config
+from kforge.config import SEARCHES, Config
 from kforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from kforge.agent.chat.team import Team
 
 Json = Annotated[bool, typer.Option("--json", help="End stdout with one JSON object, on every exit.")]
 Events = Annotated[bool, typer.Option("--events", help="Stream one JSON object per event on stdout, then the result.")]
@@ -22,6 +25,35 @@ TaskFile = Annotated[Path, typer.Argument(metavar="OP.PY", help="The task: a ref
 Tolerance = Annotated[
     str | None,
     typer.Option("--tolerance", help="Widen the acceptance rule in the open, e.g. rms=4,max=8 (factors)."),
+]
+
+Model = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="Chat model that goes on from the engine's best.")
+]
+BaseUrl = Annotated[
+    str | None, typer.Option("--base-url", metavar="URL", help="Its OpenAI-compatible endpoint. [default: OpenAI's]")
+]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        metavar="NAME",
+        help=f"How to search: {', '.join(SEARCHES)}. [default: hybrid with a model]",
+    ),
+]
+Budget = Annotated[str | None, typer.Option("--budget", help="End the search after this long. [default: 60s]")]
+Evaluations = Annotated[
+    int | None, typer.Option("--evaluations", metavar="N", min=1, help="End it after this many evaluations.")
+]
+Tokens = Annotated[int | None, typer.Option("--tokens", metavar="N", min=1, help="End it after this many tokens.")]
+Usd = Annotated[float | None, typer.Option("--usd", metavar="USD", help="End it when the model has cost this much.")]
+Constraints = Annotated[
+    list[str] | None,
+    typer.Option("--constraint", metavar="RULE", help="A standing rule, as CONSTRAINTS of op.py has it. Repeatable."),
+]
+Code = Annotated[
+    list[Path] | None,
+    typer.Option("--code", metavar="DIR", help="A folder of sources that the model may read. Repeatable."),
 ]
 
 
@@ -40,6 +72,50 @@ def parse_arch(text: str | None, settings: Config) -> str | None:
     from kforge.kernel.build import check_arch
 
     return check_arch(chosen)
+
+
+def parse_usd(text: float | None) -> float | None:
+    """A limit of money, more than nothing."""
+    if text is not None and not 0 < text < float("inf"):
+        raise UsageError(f"--usd {text:g} is no limit", "give an amount above 0, e.g. --usd 2")
+    return text
+
+
+def parse_rules(items: list[str] | None) -> tuple[str, ...]:
+    """The rules of --constraint, checked; UsageError lists what exists."""
+    from kforge.errors import TaskError
+    from kforge.task.constraints import parse_constraints
+
+    try:
+        return tuple(map(str, parse_constraints(items or ())))
+    except TaskError as error:
+        raise UsageError(f"--constraint: {error.message}", error.hint) from error
+
+
+def parse_folders(items: list[Path] | None) -> tuple[Path, ...]:
+    """The folders of --code, absolute: the task's code may change the working folder."""
+    for folder in items or ():
+        if not folder.is_dir():
+            raise UsageError(f"--code {folder}: no such folder")
+    return tuple(folder.absolute() for folder in items or ())
+
+
+def chosen_model(
+    name: str | None, base_url: str | None, settings: Config, usd: float | None = None, expected: str | None = None
+) -> Team | None:
+    """The chat models that are meant, ready to answer; None: none. UsageError and MissingError before any work.
+
+    expected: the address that a run which goes on had.
+    """
+    name = name or settings.model
+    if name is None:
+        if base_url is not None:
+            raise UsageError("--base-url names an endpoint, and no model", "add --model NAME")
+        return None
+    from kforge.agent.chat.team import ready_team
+
+    address = config.parse_base_url(base_url) if base_url else None
+    return ready_team(name, settings, base_url=address, usd=usd, expected=None if address else expected)
 
 
 def parse_tolerance(text: str | None) -> dict[str, float] | None:

@@ -48,6 +48,11 @@ class Output:
         return use_colour(self._stream)
 
     @property
+    def stream(self) -> TextIO:
+        """stdout itself, for a protocol that is not ours."""
+        return self._stream
+
+    @property
     def width(self) -> int:
         """Columns that text on stdout may take."""
         return width(self._stream)

@@ -262,6 +262,7 @@ PROBES: list[tuple[str, _Probe, str, str]] = [
     ("nvdisasm", _program("nvdisasm", release="release"), "instructions per source line", "no reading of instructions"),
     ("triton", _package("triton", "triton"), "tasks and candidates in Triton", "CUDA tasks; torch.compile on a CPU"),
     ("helion", _package("helion", "helion"), "tasks in Helion", "the other forms of op.py"),
+    ("mcp", _package("mcp", "mcp"), "kforge mcp: the judge for other agents (extra mcp)", "all other commands"),
     (
         "ray",
         _package("ray", "ray"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -57,7 +57,7 @@ def profile(
         raise UsageError(f"--feedback {feedback} is unknown", f"choose {', '.join(_MODES)}")
     module = options.read_candidate_path(candidate) if candidate is not None else None
 
-    from kforge.agent.profile import ProfileOptions
+    from kforge.agent.profile import ProfileOptions, summary
     from kforge.agent.profile import profile as run
     from kforge.profiling.annotate.lines import METRICS
     from kforge.profiling.feedback import Mode
@@ -78,7 +78,7 @@ def profile(
     found = run(task, module, chosen, output.narrate)
     _show(out, found, lines=lines, metric=metric)
     written = _write_svg(target, found) if target is not None else None
-    out.result(_summary(task.name, found, written))
+    out.result(summary(task.name, found, written))
     return output.OK if found.candidate is not None else output.FAILED
 
 
@@ -107,43 +107,6 @@ def _write_svg(path: Path, found: Profiled) -> str | None:
     title = f"{found.evidence.task} on {stage.ceilings if stage else found.evidence.target}"
     path.write_text(svg(picture, title, breakdown(found.evidence)))
     return str(path)
-
-
-def _summary(task: str, found: Profiled, picture: str | None) -> dict[str, Any]:
-    from kforge.profiling.annotate.lines import annotate
-    from kforge.profiling.evidence import as_json
-
-    evidence, stage = found.evidence, found.evidence.stage
-    roofline: dict[str, Any] = {"bound": None, "headroom": None}
-    if stage is not None:
-        roofline = {
-            "bound": stage.kind.value, "headroom": stage.headroom, "headroom_reason": stage.headroom_reason,
-            "floor_ms": stage.floor_us / 1e3, "achieved": stage.achieved, "no_room": stage.no_room,
-            "intensity": stage.intensity, "ceilings": stage.ceilings, "source": stage.source,
-            "measured": stage.measured, "notes": list(stage.notes),
-            "times_ms": {k: v / 1e3 for k, v in {**stage.baselines_us, "candidate": stage.candidate_us}.items() if v},
-        }  # fmt: skip
-    kernels = [
-        {k: v for k, v in as_json(kernel).items() if k not in ("sampled", "access", "sass", "counters")}
-        for kernel in evidence.kernels
-    ]
-    return {
-        "task": task,
-        "candidate": evidence.candidate if found.candidate else None,
-        "target": evidence.target,
-        "arch": evidence.arch,
-        "roofline": roofline,
-        **found.feedback.as_dict(),
-        "for_model": found.feedback.for_model(),
-        "kernels": kernels,
-        "timeline": as_json(evidence.timeline),
-        "power": as_json(evidence.power),
-        "lines": as_json(annotate(evidence)),
-        "missing": as_json(evidence.missing),
-        "seconds": dict(evidence.seconds),
-        "saved": str(found.saved) if found.saved else None,
-        "svg": picture,
-    }
 
 
 def _show_ledger(out: output.Output, state: Path) -> int:

@@ -15,6 +15,7 @@ from kforge.cli.text import has_cursor, plain, style, use_colour, width
 from kforge.store.events import TRANSIENT
 
 Data = Mapping[str, Any]
+QUIET = TRANSIENT | {"model_started"}  # told by what follows
 
 
 def milliseconds(value: float) -> str:
@@ -104,6 +105,40 @@ def _tuned(data: Data) -> str:
     return f"tuned {str(data.get('candidate', ''))[:8]}".rstrip()
 
 
+def _model_call(data: Data) -> str:
+    """scripted (executor) answered: 1200 tokens in, 340 out, 0.0123 USD."""
+    role = f" ({data['role']})" if data.get("role") else ""
+    return f"{data.get('model') or 'the model'}{role} answered: {used(data)}"
+
+
+def used(data: Data) -> str:
+    """Tokens and money in words, of one call or of a run."""
+    cached = f" ({data['tokens_cached']} cached)" if data.get("tokens_cached") else ""
+    tokens = f"{data.get('tokens_in') or 0} tokens in{cached}, {data.get('tokens_out') or 0} out"
+    usd = data.get("usd")
+    return tokens + (", price unknown" if usd is None else f", {usd:.4g} USD" if usd else "")
+
+
+def _tool_call(data: Data) -> str:
+    outcome = "failed" if data.get("error") else "done"
+    return f"tool {data['tool']} {outcome}: {shorten(gist(str(data.get('result') or '')))}"
+
+
+def shorten(text: str, most: int = 100) -> str:
+    """The beginning of a text in one line."""
+    words = " ".join(text.split())
+    return words if len(words) <= most else words[: most - 3].rstrip() + "..."
+
+
+def _constraint(data: Data) -> str:
+    verb = "stands" if data["action"] == "added" else "is released"
+    return f"rule {data['name']} {verb}" + (f" ({data['origin']})" if data.get("origin") else "")
+
+
+def _resumed(data: Data) -> str:
+    return f"the run goes on after {float(data.get('seconds') or 0.0):.0f} s of work"
+
+
 _LINES = {
     "run_started": lambda data: f"task {data['task']}",
     "task_loaded": lambda data: f"task loaded ({data['form']})" if data.get("form") else "task loaded",
@@ -119,6 +154,19 @@ _LINES = {
     "tuned": _tuned,
     "best": _best,
     "message": lambda data: str(data["text"]),
+    "model_started": lambda data: f"asking {data.get('model') or 'the model'}",
+    "model_call": _model_call,
+    "tool_call": _tool_call,
+    "steer": lambda data: f"steer {data['id']} {data['state']}: {shorten(str(data['text']))}",
+    "constraint": _constraint,
+    "compacted": lambda data: f"conversation shortened: {data.get('before')} to {data.get('after')} tokens",
+    "hunk": lambda data: f"hunk {data.get('hunk')} {data.get('action')}: {shorten(str(data.get('reason') or ''))}",
+    "accepted": lambda data: f"accepted {str(data['candidate'])[:8]}",
+    "undone": lambda data: "accept taken back",
+    "exported": lambda data: f"exported {str(data['candidate'])[:8]} as {data.get('format')}",
+    "profiled": lambda data: f"profiled {str(data['candidate'])[:8]}",
+    "resumed": _resumed,
+    "stopped": lambda data: "stopped: the run is saved",
 }
 
 
@@ -149,7 +197,7 @@ class Progress:
             return
         seconds = f"{time.monotonic() - self._started:6.1f}s"
         if not self._live:
-            if kind not in TRANSIENT and not (kind == "gate" and data["passed"] is not False):
+            if kind not in QUIET and not (kind == "gate" and data["passed"] is not False):
                 lines = textwrap.wrap(text, width(self._stream) - len(seconds) - 2, break_on_hyphens=False)
                 self._say(f"{seconds}  " + ("\n" + " " * (len(seconds) + 2)).join(lines) + "\n")
             return

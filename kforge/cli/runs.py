@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kforge.cli import options, output
+from kforge.cli import memory, options, output
 
 if TYPE_CHECKING:
     from kforge.store.events import Event
 
-app = typer.Typer(help="List the runs of this project, or show one.", rich_markup_mode=None)
+app = typer.Typer(help="List the runs of this project, show one, or what they learned.", rich_markup_mode=None)
+app.command("memory")(memory.memory)
 
 
 @app.command("list")
@@ -58,6 +60,8 @@ def show_run(
 ) -> int:
     """Show the events of one run in order."""
     from kforge import config
+    from kforge.agent.budget import Meter
+    from kforge.cli.progress import used
     from kforge.cli.text import fill
     from kforge.errors import UsageError
     from kforge.store.events import LOG_NAME, salvage
@@ -69,17 +73,27 @@ def show_run(
         found = f"{len(matches)} runs begin with" if matches else "no run"
         raise UsageError(f"{found} {run!r} in {root}", "known: " + (", ".join((matches or known)[-5:]) or "none"))
     log, damage = salvage(root / matches[0] / LOG_NAME)
+    meter = Meter()
     for event in log:
+        with suppress(KeyError, TypeError, ValueError):  # written by another version
+            meter.apply(event.kind, event.data)
         out.event(event.kind, event.data)
         text = _describe(event)
         if text is not None:
             since = f"{event.time - log[0].time:7.1f}s  "
             out.text(since + fill(text, out.width, " " * len(since), "").lstrip())
+    figures = meter.as_dict()
+    if figures["calls"]:
+        calls, judged = (
+            f"{count} {what}{'' if count == 1 else 's'}"
+            for count, what in ((figures["calls"], "model call"), (figures["evaluations"], "evaluation"))
+        )
+        out.text(f"{calls}, {used(figures)}; {judged}")
     for line in damage:
         output.narrate(fill(f"not readable: {line}", out.width))
     folder = str(root / matches[0])
     shown = [] if out.events else [_as_dict(event) for event in log]
-    out.result({"run": matches[0], "folder": folder, "events": shown, "damage": damage})
+    out.result({"run": matches[0], "folder": folder, "events": shown, "damage": damage, "meter": figures})
     return output.OK
 
 

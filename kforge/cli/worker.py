@@ -34,9 +34,11 @@ def worker(out: output.Output, device: options.Device = None, arch: options.Arch
 
 def _lines() -> Iterator[bytes]:
     """Lines of stdin. Programs started from here get none of it."""
+    from kforge.worker import wire
+
     fd = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     with os.fdopen(fd, "rb") as stream:
-        yield from stream
+        yield from wire.lines(stream)

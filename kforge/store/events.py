@@ -83,6 +83,10 @@ class Proposed(TypedDict, total=False):
     parent: str | None
     idea: str
     expected_gain: float | None
+    node: int  # of the search's tree, and its parent there
+    parent_node: int | None
+    direction: str
+    files: list[str]
 
 
 class Building(TypedDict, total=False):
@@ -121,6 +125,10 @@ class Evaluated(TypedDict, total=False):
     speedup: float | None
     ms: float | None
     report: dict[str, Any]
+    node: int
+    reward: float | None
+    failure: str  # first line of what failed
+    constraints: list[str]  # the standing rules that it was judged under
 
 
 class Tuned(TypedDict, total=False):
@@ -170,6 +178,174 @@ class RunFinished(TypedDict, total=False):
     seconds: float
 
 
+class NodeChanged(TypedDict, total=False):
+    """What the search thinks of a node of its tree now. pruned: why it is a dead end, "" if it is not."""
+
+    node: Required[int]
+    reward: float | None
+    visits: int
+    value: float
+    pruned: str
+
+
+class ModelStarted(TypedDict, total=False):
+    """A chat model was asked. call: number of the call in this run; role: of kforge.agent.roles."""
+
+    call: Required[int]
+    role: str
+    model: str
+
+
+class ModelText(TypedDict, total=False):
+    """A piece of an answer as it arrives."""
+
+    call: Required[int]
+    text: Required[str]
+
+
+class ModelCall(TypedDict, total=False):
+    """A paid call is complete. request: digest of what was sent; message: the whole answer, so that it is paid once."""
+
+    call: Required[int]
+    role: str
+    model: str
+    request: str
+    message: dict[str, Any]
+    tokens_in: int
+    tokens_out: int
+    tokens_cached: int
+    usd: float | None  # None: the price is unknown
+    seconds: float
+    finish: str
+    conversation: int
+    added: list[dict[str, Any]]  # what was said to the model since its last answer, tools' answers left out
+    estimated: bool  # the endpoint reported no tokens
+    refused: bool
+
+
+class ConversationChanged(TypedDict, total=False):
+    """A conversation with a model began or ended. node: the attempt it starts from; candidate: what it yielded."""
+
+    conversation: Required[int]
+    state: Required[str]  # began or ended
+    node: int
+    proposer: str
+    reason: str
+    candidate: str | None
+
+
+class ToolCall(TypedDict, total=False):
+    """A tool was used by a model: with which arguments, and what it answered in words."""
+
+    call: int
+    tool: Required[str]
+    arguments: Any
+    result: str
+    error: bool
+    seconds: float
+
+
+class MeterRead(TypedDict, total=False):
+    """What the run has used so far, and what is left of each budget."""
+
+    tokens_in: int
+    tokens_out: int
+    tokens_cached: int
+    usd: float
+    evaluations: int
+    seconds: float
+    left: dict[str, Any]
+
+
+class Steered(TypedDict, total=False):
+    """A message of the developer. when: now or queued; state: received, taken, edited or dropped."""
+
+    id: Required[int]
+    text: Required[str]
+    when: Required[str]
+    state: Required[str]
+
+
+class ConstraintChanged(TypedDict, total=False):
+    """A standing rule, as CONSTRAINTS writes it, was added or removed. origin: what asked for it."""
+
+    name: Required[str]
+    action: Required[str]
+    origin: str
+
+
+class Compacted(TypedDict, total=False):
+    """A conversation was shortened: tokens before and after."""
+
+    call: int
+    before: int
+    after: int
+
+
+class LessonKept(TypedDict, total=False):
+    """What an attempt taught, as the memory keeps it. gain: the factor achieved over the parent."""
+
+    family: str
+    shape_class: str
+    chip: str
+    direction: str
+    outcome: str
+    gain: float | None
+    text: str
+
+
+class ProfiledEvent(TypedDict, total=False):
+    """A candidate was profiled; profile is the object of `kforge profile --json`."""
+
+    candidate: Required[str]
+    profile: dict[str, Any]
+
+
+class HunkDecided(TypedDict, total=False):
+    """The developer accepted or rejected one hunk of a candidate's diff, and why."""
+
+    candidate: Required[str]
+    hunk: int | str
+    action: str
+    reason: str
+
+
+class Accepted(TypedDict, total=False):
+    """A candidate was put beside its op.py."""
+
+    candidate: Required[str]
+    files: list[str]
+    folder: str
+
+
+class Undone(TypedDict, total=False):
+    """The last accept was taken back."""
+
+    files: list[str]
+
+
+class Exported(TypedDict, total=False):
+    """A package was made of a candidate. stamp: the first line of its README where it is not faster."""
+
+    candidate: Required[str]
+    folder: str
+    format: str
+    stamp: str
+
+
+class Stopped(TypedDict, total=False):
+    """The developer stopped the run; its state is saved."""
+
+    seconds: float
+
+
+class Resumed(TypedDict, total=False):
+    """A run that had ended or died goes on in the same log. seconds: spent before."""
+
+    options: dict[str, Any]
+    seconds: float
+
+
 PAYLOADS: dict[str, Any] = {
     "run_started": RunStarted,
     "task_loaded": TaskLoaded,
@@ -188,11 +364,29 @@ PAYLOADS: dict[str, Any] = {
     "message": Message,
     "error": ErrorEvent,
     "run_finished": RunFinished,
+    "node": NodeChanged,
+    "model_started": ModelStarted,
+    "model_text": ModelText,
+    "model_call": ModelCall,
+    "conversation": ConversationChanged,
+    "tool_call": ToolCall,
+    "meter": MeterRead,
+    "steer": Steered,
+    "constraint": ConstraintChanged,
+    "compacted": Compacted,
+    "lesson": LessonKept,
+    "profiled": ProfiledEvent,
+    "hunk": HunkDecided,
+    "accepted": Accepted,
+    "undone": Undone,
+    "exported": Exported,
+    "stopped": Stopped,
+    "resumed": Resumed,
 }
 
 
 # Written like the others, but not waited for: there may be hundreds a second, and their loss in a crash costs nothing.
-TRANSIENT = frozenset({"building", "case"})
+TRANSIENT = frozenset({"building", "case", "node", "model_text", "meter"})
 
 
 @dataclass(frozen=True)

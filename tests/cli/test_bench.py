@@ -16,48 +16,14 @@ import pytest
 from kforge.worker import wire
 from kforge.worker.manifest import manifest
 from kforge.worker.parcel import candidate_as_json, pack_task, read_candidate
+from tests import scaling
 
 ROOT = Path(__file__).resolve().parents[2]
 
 HELPER = "FACTOR = 2.0\nprint('the helper prints')\n"
-TASK = """
-import torch
-from torch import nn
-from helper import FACTOR
-
-print("the task prints")
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x * FACTOR
-
-
-def get_inputs():
-    return [torch.randn(16, 64)]
-"""
-MODULE = """
-import torch
-from torch import nn
-from kforge.kernel import Kernel
-
-print("the candidate prints")
-scale = Kernel("scale", source="scale_kforge.cu", grid="(ceil_div(n, 64), 1, 1)", block="(64, 1, 1)")
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        scale(x, y, x.numel())
-        return y
-"""
-KERNEL = """
-extern "C" __global__ void scale(const float* x, float* y, int n) {
-    int i = blockIdx.x * 64 + threadIdx.x;
-    if (i < n) y[i] = x[i] * 2.0f;
-}
-"""
+TASK = scaling.task("x * FACTOR", (16, 64), 'from helper import FACTOR\n\nprint("the task prints")')
+MODULE = scaling.module(before='print("the candidate prints")')
+KERNEL = scaling.kernel()
 
 
 def kforge(*arguments: str, cwd: Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

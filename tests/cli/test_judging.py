@@ -12,49 +12,15 @@ from typing import Any
 
 import pytest
 
+from tests import scaling
+
 ROOT = Path(__file__).resolve().parents[2]
 
-TASK = """
-import torch
-from torch import nn
+TASK = scaling.task("x * 2.0 + 1.0", (16, 256))
 
+KERNEL = scaling.kernel("x[i] * FACTOR + 1.0f")
 
-class Model(nn.Module):
-    def forward(self, x):
-        return x * 2.0 + 1.0
-
-
-def get_inputs():
-    return [torch.randn(16, 256)]
-
-
-def get_init_inputs():
-    return []
-"""
-
-KERNEL = """
-extern "C" __global__ void scale(const float* x, float* y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[i] * FACTOR + 1.0f;
-}
-"""
-
-MODULE = """
-import torch
-from torch import nn
-
-from kforge.kernel import Kernel
-
-scale = Kernel("scale", source="scale_kforge.cu", grid="(ceil_div(n, 256), 1, 1)", block="(256, 1, 1)")
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        scale(x, y, x.numel())
-        return y
-"""
+MODULE = scaling.module(block=256)
 
 
 def kforge(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -130,7 +130,9 @@ def test_schema_lists_the_kinds_of_a_run() -> None:
     """The kinds are those that progress, replay and the UI are written for."""
     assert set(PAYLOADS) == {
         "run_started", "task_loaded", "task_inspected", "captured", "baseline_timed", "floor", "proposed", "building",
-        "case", "gate", "evaluated", "tuned", "best", "written", "message", "error", "run_finished",
+        "case", "gate", "evaluated", "tuned", "best", "written", "message", "error", "run_finished", "node",
+        "model_started", "model_text", "model_call", "tool_call", "meter", "steer", "constraint", "compacted", "lesson",
+        "profiled", "hunk", "accepted", "undone", "exported", "stopped", "resumed", "conversation",
     }  # fmt: skip
 
 

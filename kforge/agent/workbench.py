@@ -1,0 +1,400 @@
+"""What proposers, tools, the search and the server act on: one task, its judge, the tree of attempts and the limits.
+
+Each attempt goes through `evaluate`: known results are given again, limits and the developer's stop are heeded, every
+step is in the log before anyone is told. It decides nothing about what to try next.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kforge.agent.budget import Budget, BudgetSpent, Meter
+from kforge.agent.control import Control, Steer
+from kforge.agent.search.tree import Node, Tree
+from kforge.agent.session import Session
+from kforge.agent.standing import Standing
+from kforge.environment.report import Report, Status
+from kforge.kernel.candidate import Candidate
+from kforge.task.constraints import Constraint
+
+if TYPE_CHECKING:
+    from kforge.agent.memory import Key as LessonKey
+    from kforge.agent.memory import Memory
+    from kforge.environment import Prepared
+    from kforge.environment.tuning import Row
+    from kforge.task import Task
+    from kforge.worker import Zygote
+
+Key = tuple[str, str, tuple[str, ...]]  # digest, plan, constraints
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A candidate with its place in the tree and its report; constraints: those it was judged under."""
+
+    node: Node
+    candidate: Candidate
+    report: Report
+    constraints: tuple[str, ...] = ()
+
+    @property
+    def ms(self) -> float:
+        """The candidate's median time, infinite where it was not timed: untimed attempts keep their order."""
+        return self.report.times_ms.get("candidate", math.inf)
+
+    @property
+    def verified(self) -> bool:
+        """Judged right."""
+        return self.report.status is Status.VERIFIED
+
+
+class Workbench:
+    """Everything of one run that is shared. Thread-safe are `control`, `constrain`, `release`, `event` and `left`.
+
+    device: "cpu" (emulator) or "cuda:N". arch: built for. arch_asked: None where the device's is meant.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        session: Session,
+        *,
+        arch: str,
+        zygote: Zygote | None = None,
+        control: Control | None = None,
+        budget: Budget | None = None,
+        meter: Meter | None = None,
+        tree: Tree | None = None,
+        memory: Memory | None = None,
+        constraints: Iterable[Constraint] = (),
+        state: Path = Path(".kforge"),
+    ) -> None:
+        self.prepared, self.session = prepared, session
+        self.task: Task = prepared.task
+        self.device, self.arch = prepared.device, arch
+        self.control = control or Control()
+        self.budget, self.meter = budget or Budget(), meter or Meter()
+        self.tree = tree or Tree()
+        self.memory = memory
+        self.state = state
+        self.attempts: list[Attempt] = []
+        self.tuned: dict[str, str] = {}  # winner by the candidate whose tuning space was searched
+        self.standing = Standing(self.task.constraints, self.event)
+        self._known: dict[Key, Attempt] = {}
+        self._zygote = zygote
+        self._zygotes = threading.RLock()
+        for constraint in constraints:
+            self.standing.add(constraint, "command line")
+        self.control.on_steer = self._steered
+        self._forget = self.control.on_stop(self._abort)
+
+    # what is known
+
+    @cached_property
+    def key(self) -> LessonKey:
+        """Under what the memory keeps this task's lessons."""
+        from kforge.agent.memory import key_of
+        from kforge.environment.target import target_name
+
+        return key_of(self.prepared.capture(), target_name(self.device))
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """op.py's, the command's and the steers' rules; every evaluation checks them."""
+        return self.standing.constraints
+
+    @property
+    def best(self) -> Attempt | None:
+        """The fastest candidate that is right under the present rules, the first where none was timed."""
+        return next(iter(self.verified), None)
+
+    @property
+    def verified(self) -> list[Attempt]:
+        """What is right under the present rules, fastest first; of each candidate its latest report."""
+        rules, latest = _names(self.constraints), {}
+        for attempt in self.attempts:
+            if attempt.constraints == rules:
+                latest[attempt.candidate.digest] = attempt
+        return sorted((attempt for attempt in latest.values() if attempt.verified), key=lambda a: a.ms)
+
+    def candidate(self, digest: str) -> Candidate:
+        """From the run's store, by its digest or a unique beginning. UsageError where it is not there."""
+        return self.session.log.candidates.get(digest)
+
+    def event(self, kind: str, /, **data: Any) -> None:
+        """Record one event of kforge.store.events and pass it on."""
+        self.session.event(kind, **data)
+
+    def left(self) -> dict[str, float | int | None]:
+        """What is left of each budget; None where there is no limit."""
+        return self.budget.left(self.meter, self.session.seconds)
+
+    def spent(self) -> str:
+        """The limit that is reached, in words; "" where none is."""
+        return self.budget.spent(self.meter, self.session.seconds)
+
+    def check(self) -> None:
+        """Interrupted where a stop was asked for, BudgetSpent where a limit is reached."""
+        self.control.check()
+        why = self.spent()
+        if why:
+            raise BudgetSpent(why)
+
+    def is_current(self, digest: str) -> bool:
+        """Whether this candidate has a verdict under the rules that stand now."""
+        rules = _names(self.constraints)
+        return any(a.candidate.digest == digest and a.constraints == rules for a in self.attempts)
+
+    # acting
+
+    def propose(self, candidate: Candidate, parent: int | None = None, direction: str = "") -> Node:
+        """The candidate's place in the tree; a new one is stored and told. parent: default by the candidate's own."""
+        node = self.tree.find(candidate.digest)
+        if node is None:
+            if parent is None:
+                above = self.tree.find(candidate.parent) if candidate.parent else None
+                parent = above.id if above else self.tree.root.id
+            node = self.tree.add(parent, candidate, direction)
+            self.session.proposed(candidate, node)
+        return node
+
+    def evaluate(
+        self,
+        candidate: Candidate,
+        plan: str = "quick",
+        parent: int | None = None,
+        direction: str = "",
+        *,
+        beyond: bool = False,
+    ) -> Attempt:
+        """Judge a candidate under the present rules; what was judged equally before is given again.
+
+        parent: node of the tree that it was made from. beyond: whatever the budget says (the last confirmation).
+        Interrupted on a stop: no candidate is blamed. BudgetSpent where nothing is left.
+        """
+        self.control.check()
+        standing = self.constraints  # one look: a steer may come at any moment
+        rules = _names(standing)
+        known = self._known.get((candidate.digest, plan, rules))
+        if known is not None:
+            return known
+        if not beyond:
+            self.check()
+        node = self.propose(candidate, parent, direction)
+        report = self._judge(candidate, plan, standing)
+        return self._take(node, candidate, report, rules)
+
+    def remember(self, data: Mapping[str, Any]) -> None:
+        """Take over a recorded evaluation (resume): an equal one is answered from it."""
+        from kforge.environment.json import from_json
+
+        node = self.tree.find(data["candidate"])
+        if node is None or "report" not in data:
+            return
+        report, rules = from_json(Report, data["report"]), tuple(data.get("constraints") or ())
+        attempt = Attempt(node, self.candidate(data["candidate"]), report, rules)
+        self._known[report.candidate, report.plan, rules] = attempt
+        self.attempts.append(attempt)
+        self._learn(attempt, tell=False)  # where the run died before it could
+
+    def tune(self, attempt: Attempt, seconds: float) -> tuple[Attempt, list[Row]]:
+        """Search the candidate's tuning space; a winner is a new candidate, judged on plan quick. Needs a GPU."""
+        from kforge.environment import tune
+
+        self.check()
+        with self._working(self.constraints):
+            judge = self._trial(attempt)
+            tuned, table = tune(self.task, attempt.candidate, self.prepared, self.zygote(), seconds, judge=judge)
+        digest = attempt.candidate.digest
+        if tuned.digest != digest:  # in the store before the log names it
+            self.propose(tuned, attempt.node.id, "tuning")
+        self.tuned[digest] = tuned.digest
+        if table:
+            self.meter.add_evaluations(len(table))
+            self.event("tuned", candidate=tuned.digest, parent=digest, table=[list(row) for row in table])
+        return (attempt if tuned.digest == digest else self.evaluate(tuned, beyond=True)), table
+
+    def profile(self, candidate: Candidate) -> dict[str, Any]:
+        """The object of `kforge profile --json`. KforgeError where the candidate does not build or run."""
+        from kforge.agent.profile import ProfileOptions, profile_candidate, summary
+
+        self.control.check()
+        options = ProfileOptions(device=self.device, arch=self.arch, state=self.state)
+        with self._working(self.constraints):
+            found = profile_candidate(self.task, self.prepared.capture(), candidate, options, self.zygote(), self._say)
+        self.control.check()
+        data = summary(self.task.path.name, found)
+        self.event("profiled", candidate=candidate.digest, profile=data)
+        return data
+
+    def baseline_source(self) -> str:
+        """Inductor's output code for the reference; MissingError says why there is none."""
+        from kforge.agent.baseline import inductor_source
+
+        return inductor_source(self.prepared)
+
+    def zygote(self) -> Zygote:
+        """The warm parent of candidates' processes, started; after a stop a fresh one. Interrupted while one holds."""
+        from kforge.worker import Zygote
+
+        self.control.check()
+        with self._zygotes:
+            self._sweep()
+            if self._zygote is None:
+                self._zygote = Zygote()
+            return self._zygote.start()
+
+    def constrain(self, rule: str | Constraint, origin: str = "steer") -> tuple[Constraint, ...]:
+        """Standing rules from now on: one, or those that free text asks for. UsageError where it asks for none."""
+        return self.standing.constrain(rule, origin)
+
+    def release(self, name: str) -> Constraint:
+        """This rule is checked no more. UsageError for one of op.py's, or one that does not stand."""
+        return self.standing.release(name)
+
+    def close(self) -> None:
+        """End the judge's processes and let go of the control."""
+        self._forget()
+        self.control.on_steer = None
+        with self._zygotes:
+            zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.close()
+        if self.memory is not None:
+            self.memory.close()
+
+    # inside
+
+    def _abort(self) -> None:
+        with self._zygotes:
+            if self._zygote is not None:
+                self._zygote.abort()
+
+    @contextmanager
+    def _working(self, rules: tuple[Constraint, ...]) -> Iterator[None]:
+        """Around work in other processes, under these rules: what fails after a stop failed because of it."""
+        self.control.check()
+        own = self.prepared.task
+        self.prepared.task = replace(own, constraints=rules)
+        try:
+            yield
+        except Exception:
+            self._sweep()
+            self.control.check()
+            raise
+        finally:
+            self.prepared.task = own
+        self._sweep()
+        self.control.check()
+
+    def _sweep(self) -> None:
+        """After a stop: wait for the processes that it has ended."""
+        with self._zygotes:
+            zygote = self._zygote
+            if zygote is not None and zygote.aborted:
+                self._zygote = None
+                zygote.close()
+
+    def _judge(self, candidate: Candidate, plan: str, rules: tuple[Constraint, ...]) -> Report:
+        from kforge.environment import evaluate
+
+        def tell(kind: str, data: Mapping[str, Any]) -> None:
+            self.control.check()
+            self.event(kind, **{"candidate": candidate.digest} | dict(data))
+
+        with self._working(rules):
+            return evaluate(
+                self.task,
+                candidate,
+                plan,
+                device=self.device,
+                arch=self.arch,
+                on_event=tell,
+                zygote=self.zygote(),
+                reference=self.prepared,
+                repro=self.session.folder / "repro",
+            )
+
+    def _trial(self, attempt: Attempt) -> Any:
+        """Judges one configuration of a tuning space; None leaves it to the environment, which refuses on the CPU."""
+        if self.device == "cpu":
+            return None
+        from kforge.environment import evaluate
+
+        def run(overrides: Mapping[str, Mapping[str, Any]]) -> Report:
+            self.control.check()
+            return evaluate(
+                self.task,
+                attempt.candidate,
+                "quick",
+                device=self.device,
+                on_event=lambda kind, data: self.control.check(),
+                zygote=self.zygote(),
+                reference=self.prepared,
+                overrides=overrides,
+                repro=None,
+            )
+
+        return run
+
+    def _take(self, node: Node, candidate: Candidate, report: Report, rules: tuple[str, ...]) -> Attempt:
+        """Enter a report everywhere; the log first."""
+        before = self.best
+        self.tree.record(node.id, report, report.times_ms.get("eager"))
+        attempt = Attempt(node, candidate, report, rules)
+        self.meter.add_evaluations()
+        self.session.evaluated(report, node, rules)
+        self._known[candidate.digest, report.plan, rules] = attempt
+        self.attempts.append(attempt)
+        self.event("meter", **self.meter.as_dict(), seconds=round(self.session.seconds, 3), left=self.left())
+        self._learn(attempt)
+        self._remind(attempt, before)
+        best = self.best
+        if best is not None and best is not before and (before is None or best.ms < before.ms):
+            speedup = best.report.speedup.ratio if best.report.speedup else None
+            ms = best.report.times_ms.get("candidate")
+            self.event("best", candidate=best.candidate.digest, speedup=speedup, ms=ms)
+        return attempt
+
+    def _learn(self, attempt: Attempt, tell: bool = True) -> None:
+        """What the memory keeps; a candidate counts once in a run, with its last outcome."""
+        from kforge.agent.memory import lesson_of
+
+        if self.memory is None:
+            return
+        lesson = lesson_of(
+            self.key, self.tree, attempt.node, attempt.report, attempt.candidate, run=self.session.log.id
+        )
+        self.memory.remember(lesson)
+        if tell:
+            names = ("family", "shape_class", "chip", "direction", "gain", "text")
+            self.event("lesson", outcome=str(lesson.outcome), **{name: getattr(lesson, name) for name in names})
+
+    def _remind(self, attempt: Attempt, before: Attempt | None) -> None:
+        """Past hacks like a candidate that is suddenly much faster."""
+        from kforge.agent.memory import reminder
+
+        if self.memory is not None:
+            ms = before.ms if before is not None and math.isfinite(before.ms) else None
+            words = reminder(self.memory, attempt.candidate, attempt.report, ms)
+            if words:
+                self.event("message", text=words, level="warning")
+
+    def _say(self, text: str) -> None:
+        self.event("message", text=text, level="info")
+
+    def _steered(self, steer: Steer, state: str) -> None:
+        self.event("steer", id=steer.id, text=steer.text, when=steer.when, state=state)
+        self.standing.steered(steer, state)
+
+
+def _names(rules: Iterable[Constraint]) -> tuple[str, ...]:
+    """As CONSTRAINTS writes them, in order: equal for equal rules."""
+    return tuple(sorted(map(str, rules)))

@@ -1,0 +1,156 @@
+"""The workbench: real evaluations, their record, limits, and a stop in the middle of one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from kforge.agent.budget import Budget, BudgetSpent
+from kforge.environment.report import Status
+from kforge.errors import Interrupted, MissingError
+from kforge.worker.limits import descendants
+from tests.agent.small import ENDLESS, RIGHT, WRONG, Opened, candidate
+
+
+def alive(pid: int) -> bool:
+    """Whether a process works; one that has ended and is not yet waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_an_evaluation_enters_tree_log_index_and_memory(small: Opened) -> None:
+    """A right candidate is recorded everywhere, with its node, under its direction, and becomes the best."""
+    bench = small.bench
+    attempt = bench.evaluate(RIGHT, direction="plain")
+    assert attempt.verified and attempt.report.plan == "quick"
+    assert bench.tree.find(RIGHT.digest) is attempt.node and attempt.node.parent == 0
+    assert bench.best is attempt
+    (proposed,) = [d for d in small.of("proposed") if d["candidate"] == RIGHT.digest]
+    assert (proposed["node"], proposed["parent_node"], proposed["direction"]) == (attempt.node.id, 0, "plain")
+    assert proposed["files"] == ["small_kforge.cu", "small_kforge.py"]
+    (evaluated,) = [d for d in small.of("evaluated") if d["candidate"] == RIGHT.digest]
+    assert evaluated["node"] == attempt.node.id and evaluated["reward"] == attempt.node.reward
+    assert small.of("best")[-1]["candidate"] == RIGHT.digest
+    assert bench.candidate(RIGHT.digest[:6]) == RIGHT
+    (lesson,) = bench.memory.lessons("pointwise", bench.key.shape_class, "emulator") or [None]
+    assert lesson is None or lesson.candidate == RIGHT.digest
+    assert [record.direction for record in bench.memory.records()] == ["plain"]
+
+
+def test_an_equal_evaluation_is_given_again(small: Opened) -> None:
+    """The same files, plan and rules are judged once; another plan is another evaluation of the same node."""
+    bench = small.bench
+    first = bench.evaluate(RIGHT)
+    count = bench.meter.evaluations
+    assert bench.evaluate(RIGHT) is first
+    assert bench.meter.evaluations == count
+    again = bench.evaluate(RIGHT, "standard")
+    assert bench.meter.evaluations == count + 1 and again.node is first.node
+
+
+def test_a_wrong_candidate_is_a_child_of_what_it_was_made_from(small: Opened) -> None:
+    """Its parent is found by digest, its failure is in the tree and in the event, the best stays."""
+    bench = small.bench
+    best = bench.evaluate(RIGHT)
+    wrong = candidate("x[i] * factor", parent=RIGHT.digest, idea="without the 1")
+    attempt = bench.evaluate(wrong)
+    assert attempt.report.status is Status.WRONG and attempt.node.parent == best.node.id
+    assert attempt.node.failure and small.of("evaluated")[-1]["failure"] == attempt.node.failure
+    assert bench.best is not None and bench.best.candidate.digest == RIGHT.digest
+
+
+def test_a_spent_budget_refuses_what_is_new_only(small: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BudgetSpent names the limit; a known result and a last confirmation are given all the same."""
+    bench = small.bench
+    bench.evaluate(RIGHT)
+    monkeypatch.setattr(bench, "budget", Budget(3600.0, evaluations=bench.meter.evaluations))
+    assert bench.evaluate(RIGHT).verified
+    with pytest.raises(BudgetSpent, match="evaluations"):
+        bench.evaluate(candidate("1.0f + x[i] * factor"))
+    assert bench.left()["evaluations"] == 0
+    assert bench.evaluate(candidate("1.0f + x[i] * factor"), beyond=True).verified
+
+
+def test_stop_ends_a_hanging_evaluation_within_a_second(small: Opened) -> None:
+    """Its processes die, nobody is blamed, and the next evaluation works with a fresh parent."""
+    bench = small.bench
+    bench.evaluate(RIGHT)
+    evaluations = bench.meter.evaluations
+    stopped_at: list[float] = []
+    working: list[int] = []
+
+    def stop() -> None:
+        deadline = time.monotonic() + 30.0
+        while time.monotonic() < deadline and ENDLESS.digest not in {d.get("candidate") for d in small.of("building")}:
+            time.sleep(0.02)
+        time.sleep(0.3)  # the call has begun
+        working.extend(descendants(os.getpid()))
+        stopped_at.append(time.monotonic())
+        bench.control.stop()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(Interrupted):
+        bench.evaluate(ENDLESS)
+    took = time.monotonic() - stopped_at[0]
+    thread.join()
+    assert took < 1.0
+    until = time.monotonic() + 1.0
+    while any(map(alive, working)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert len(working) >= 3 and not any(map(alive, working))
+    assert bench.meter.evaluations == evaluations
+    assert ENDLESS.digest not in {data["candidate"] for data in small.of("evaluated")}
+    with pytest.raises(Interrupted):
+        bench.evaluate(WRONG)
+    bench.control.reset()
+    assert bench.evaluate(candidate("x[i] * factor + 1.0f + 0.0f")).verified
+
+
+def test_a_profile_has_the_object_of_the_command(small: Opened) -> None:
+    """The profile of the emulator names target, roofline and findings, and is recorded."""
+    found = small.bench.profile(RIGHT)
+    assert found["target"] == "emulator" and found["candidate"] == RIGHT.digest
+    assert {"roofline", "findings", "kernels", "lines"} <= found.keys()
+    assert small.of("profiled")[-1]["candidate"] == RIGHT.digest
+
+
+def test_the_baselines_source_needs_a_gpu(small: Opened) -> None:
+    """Without a GPU the reason is said and nothing is made up."""
+    with pytest.raises(MissingError, match="GPU"):
+        small.bench.baseline_source()
+
+
+def test_events_of_many_threads_are_whole_and_in_order(small: Opened) -> None:
+    """The log counts without a gap, and listeners hear in the order of the log."""
+    bench = small.bench
+    before = len(small.events)
+
+    def speak(name: str) -> None:
+        for number in range(40):
+            bench.event("message", text=f"{name} {number}", level="info")
+
+    threads = [threading.Thread(target=speak, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    written = list(bench.session.log.replay())
+    assert [event.seq for event in written] == list(range(len(written)))
+    heard = [data["text"] for _, data in small.events[before:]]
+    assert len(heard) == 120 and [event.data["text"] for event in written[-120:]] == heard
+
+
+def test_tuning_without_a_gpu_gives_the_attempt_back(small: Opened) -> None:
+    """No configuration is tried, nothing is counted, and no time is made up."""
+    bench = small.bench
+    attempt = bench.evaluate(RIGHT)
+    count = bench.meter.evaluations
+    assert bench.tune(attempt, 5.0) == (attempt, [])
+    assert bench.meter.evaluations == count and not small.of("tuned")

@@ -1,0 +1,44 @@
+"""Source files as the editor has them: their bytes, line ends included, are what is saved again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kforge.errors import KforgeError
+
+_SEPARATORS = re.compile("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+
+
+def read(path: Path) -> tuple[str, bool]:
+    """(text, whether it can be edited and written back unchanged). KforgeError where it cannot be read.
+
+    It cannot where it is not UTF-8, or has separators such as form feeds, at which the editor would break lines.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise KforgeError(
+            f"{path} cannot be read: {error.strerror}", "give permission, or open another file"
+        ) from error
+    try:
+        text = data.decode()
+        return text, _SEPARATORS.search(text) is None
+    except UnicodeDecodeError:
+        return data.decode(errors="replace"), False
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all, with the permissions that the file has; a link stays a link. StoreError where it cannot."""
+    from kforge.store.faults import storing
+
+    target = path.resolve()
+    fresh = target.with_name(f".{target.name}.kforge-new")
+    with storing(target):
+        try:
+            fresh.write_bytes(text.encode())
+            if target.exists():
+                fresh.chmod(target.stat().st_mode & 0o777)
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)

@@ -1,0 +1,150 @@
+"""An editor whose gutter carries one profile figure and one mark a line. The only module that uses TextArea's insides.
+
+Figures turn grey as soon as the text is edited: they describe what was measured, not what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.strip import Strip
+from textual.widgets import TextArea
+
+from kforge.ui.text import clean
+
+FIGURE = 8  # cells of the figure column, with the space after it
+MARK = 2
+
+
+# What costs nothing: a figure at its ideal is never hot. Of "width" less is hotter: 16 bytes are one whole access.
+IDEAL = {"excess": 1.0, "conflicts": 1.0, "width": 16.0}
+FALLING = {"width"}
+SLACK = 1e-3
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is wrong on a line. severity: error or warning."""
+
+    text: str
+    severity: str = "error"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One metric of one file: values and texts by line from 0. title: of the metric, with its unit."""
+
+    metric: str = ""
+    title: str = ""
+    values: Mapping[int, float] = field(default_factory=dict)
+    texts: Mapping[int, str] = field(default_factory=dict)
+
+    def over(self, line: int) -> float:
+        """By how much a line exceeds the ideal; 0 where it does not."""
+        value, ideal = self.values[line], IDEAL.get(self.metric, 0.0)
+        excess = ideal - value if self.metric in FALLING else value - ideal
+        return excess if excess > SLACK else 0.0
+
+    @property
+    def hottest(self) -> list[int]:
+        """Lines that cost more than the ideal, hottest first."""
+        return sorted((n for n in self.values if self.over(n)), key=lambda line: (-self.over(line), line))
+
+    def heat(self, line: int) -> float:
+        """0 to 1: the share of the hottest line's excess."""
+        top = max(map(self.over, self.values), default=0.0)
+        return self.over(line) / top if top else 0.0
+
+
+class GutterArea(TextArea):
+    """TextArea with a figure column and a mark column left of the line numbers, each only where there is something."""
+
+    # TextArea.__init__ reads gutter_width before the body of ours runs.
+    figures = Figures()
+    marks: Mapping[int, Mark] = {}
+    stale = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(show_line_numbers=True, soft_wrap=False, tab_behavior="indent", **kwargs)
+
+    def show_figures(self, figures: Figures) -> None:
+        """Show one metric's figures; an empty Figures removes the column."""
+        self.figures, self.stale = figures, False
+        self._gutter_changed()
+
+    def show_marks(self, marks: Mapping[int, Mark]) -> None:
+        """Show what is wrong by line from 0; an empty mapping removes the column."""
+        self.marks = dict(marks)
+        self._gutter_changed()
+
+    def make_stale(self) -> None:
+        """The text is no longer the one that the figures were measured on."""
+        if not self.stale and (self.figures.values or self.marks):
+            self.stale = True
+            self._line_cache.clear()
+            self.refresh()
+
+    @property
+    def _extra(self) -> int:
+        return (FIGURE if self.figures.values else 0) + (MARK if self.marks else 0)
+
+    @property
+    def gutter_width(self) -> int:
+        """Cells left of the text."""
+        return super().gutter_width + self._extra
+
+    def get_line(self, line_index: int) -> Text:
+        """A line as it is drawn: control characters of a foreign file must not reach the terminal."""
+        raw = self.document.get_line(line_index)
+        safe = clean(raw)
+        return Text(safe if len(safe) == len(raw) else raw.replace("\r", "�"), end="", no_wrap=True)
+
+    def _gutter_changed(self) -> None:
+        self._line_cache.clear()
+        self._rewrap_and_refresh_virtual_size()
+        self.refresh(layout=True)
+
+    def _render_line(self, y: int) -> Strip:
+        strip = super()._render_line(y)
+        extra = self._extra
+        offset = y + self.scroll_offset[1]
+        if not extra or offset >= self.wrapped_document.height:
+            return strip
+        line, section = self.wrapped_document._offset_to_line_info[offset]
+        # TextArea has drawn its numbers in a column that is `extra` cells too wide, padded on the left.
+        return Strip.join([Strip(self._cells(line, section == 0), extra), strip.crop(extra)])
+
+    def _cells(self, line: int, first: bool) -> list[Segment]:
+        gutter = self.get_component_rich_style("text-area--gutter", partial=False)
+        cells = []
+        if self.marks:
+            mark = self.marks.get(line) if first else None
+            colour = self._variable(mark.severity if mark else "error", "#ff0000")
+            sign = "● " if mark and mark.severity == "error" else "▲ " if mark else "  "  # ASCII by the app's filter
+            cells.append(Segment(sign, gutter + (Style(dim=True) if self.stale else Style(color=colour))))
+        if self.figures.values:
+            text = self.figures.texts.get(line, "") if first else ""
+            style = gutter
+            if text:
+                style = gutter + (Style(dim=True) if self.stale else self._heat(self.figures.heat(line)))
+            cells.append(Segment(f"{text[: FIGURE - 1]:>{FIGURE - 1}} ", style))
+        return cells
+
+    def _heat(self, heat: float) -> Style:
+        from textual.color import Color
+
+        if not heat:
+            return Style()
+        back, hot = Color.parse(self._variable("surface", "#202020")), Color.parse(self._variable("error", "#c04040"))
+        blended = back.blend(hot, 0.1 + 0.7 * heat)
+        return Style(color=blended.get_contrast_text().blend(blended, 0.05).hex6, bgcolor=blended.hex6)
+
+    def _variable(self, name: str, fallback: str) -> str:
+        from kforge.ui.themes import colour
+
+        return colour(self.app.theme_variables, name, fallback)

@@ -1,0 +1,55 @@
+"""The raw log: every event and what the core's stderr said, one line each, the last few thousand."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Self
+
+from textual.widgets import Log
+
+from kforge.ui.panes.rows import SETTLE_S
+from kforge.ui.text import clean
+
+MOST = 5_000  # lines
+WIDEST = 2_000  # characters of a line
+
+
+class LogPane(Log):
+    """Events as they came, in JSON; lines of kind "log" are what the core wrote to its stderr."""
+
+    HELP = """\
+# Log
+
+Every event as it came, and what the core process wrote to stderr. The whole log is in the run's folder.
+"""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(max_lines=MOST, id=id)
+        self._waiting: deque[str] = deque(maxlen=MOST)
+
+    def on_core_event(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Append one event."""
+        if kind == "model_text":  # hundreds a second, and all of it again in model_call
+            return
+        text = str(data.get("text", "")) if kind == "log" else _short(data)
+        if not self._waiting:
+            self.set_timer(SETTLE_S, self.settle)
+        self._waiting.append(" ".join(clean(f"{kind:<14} {text}")[:WIDEST].split("\n")).expandtabs(4))
+
+    def settle(self) -> None:
+        """Write what came since the last time: together, for a line alone costs a millisecond."""
+        if self._waiting and self.is_attached:
+            self.write_lines(self._waiting)
+            self._waiting.clear()
+
+    def clear(self) -> Self:
+        """Forget everything: another session is shown."""
+        self._waiting.clear()
+        return super().clear()
+
+
+def _short(data: Mapping[str, Any]) -> str:
+    shown = {k: v for k, v in data.items() if k not in ("report", "profile")}
+    return json.dumps(shown, ensure_ascii=False, default=str)[: 2 * WIDEST]

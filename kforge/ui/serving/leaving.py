@@ -1,0 +1,86 @@
+"""What leaves the core: a candidate accepted beside op.py, taken back, exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kforge.errors import ExportError
+from kforge.ui.serving.session import CoreSession
+
+
+class Leaving(CoreSession):
+    """Commands that write what the developer keeps."""
+
+    def do_evidence(self, candidate: str) -> dict[str, Any]:
+        """What is known of a candidate, and where accepting it would write."""
+        from kforge.export.evidence import find_evidence
+
+        found = find_evidence(self.shelf.lay_out(self.shelf.candidate(candidate)), self.state)
+        return {
+            "candidate": found.candidate.digest,
+            "report": found.report,
+            "problem": found.problem,
+            "warnings": list(found.warnings),
+            "verified": found.verified,
+            "stamps": list(found.stamps),
+            "run": found.run,
+            "folder": str(self.op.parent),
+            "files": sorted(found.candidate.files),
+        }
+
+    def do_accept(self, candidate: str, force: bool = False) -> dict[str, Any]:
+        """Put a verified candidate beside op.py, as one entry that can be undone."""
+        from kforge.export import accepting
+        from kforge.export.evidence import find_evidence
+
+        found = find_evidence(self.shelf.lay_out(self.shelf.candidate(candidate)), self.state)
+        if found.problem and not (force or found.verified):
+            raise ExportError(f"not accepted: {found.problem}", "verify it first (F5)")
+        files, folder = found.candidate.files, self.op.parent
+        entry = accepting.accept(self.op, found.candidate.digest, files, folder, self.state)
+        paths = [str(folder / name) for name in sorted(files)]
+        self.note("accepted", candidate=found.candidate.digest, files=paths, folder=str(folder))
+        return {"entry": entry.number, "files": paths, "folder": str(folder)}
+
+    def do_undo(self) -> dict[str, Any]:
+        """Take the last accept of op.py back, of an earlier session too."""
+        from kforge.export import accepting
+
+        entry = accepting.undo(self.state, self.op)
+        paths = [str(Path(entry.folder) / name) for name in sorted(entry.after)]
+        self.note("undone", files=paths)
+        return {"entry": entry.number, "files": paths, "folder": entry.folder}
+
+    def do_export(
+        self,
+        candidate: str,
+        to: str,
+        format: str = "extension",
+        name: str = "",
+        force: bool = False,
+        build: bool = True,
+    ) -> dict[str, Any]:
+        """Make a package of a candidate. name: the package's, which is its operators' namespace too."""
+        from kforge.export.exporting import Request, export
+        from kforge.export.package import Options
+        from kforge.task import resolve_device
+
+        module = self.shelf.lay_out(self.shelf.candidate(candidate))
+        target = Path(to).expanduser()
+        request = Request(
+            module=module,
+            to=target if target.is_absolute() else self.here / target,
+            state=self.state,
+            layout=format,
+            task=self.op,
+            options=Options(name=name),
+            force=force,
+            build=build,
+            device=str(resolve_device(self.settings.device)),
+        )
+        done = export(request, lambda kind, data: self.tell(kind, data, self.run))
+        data = done.as_dict()
+        stamp = " ".join(data["stamps"])
+        self.note("exported", candidate=candidate, folder=str(request.to), format=format, stamp=stamp)
+        return {**data, "folder": str(request.to), "stamp": stamp}

@@ -1,0 +1,111 @@
+"""The state of one session of the core: the task as it was read last, the control, the standing rules, the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kforge import scratch
+from kforge.agent.control import Control, Steer
+from kforge.store.events import LOG_NAME, RunLog
+from kforge.ui.serving.shelf import Shelf
+from kforge.ui.serving.warm import Warm
+
+if TYPE_CHECKING:
+    from kforge.agent.workbench import Workbench
+    from kforge.config import Config
+    from kforge.task import Task
+
+Tell = Callable[[str, Mapping[str, Any], str], None]
+Doctor = Callable[[], dict[str, Any]]
+
+
+class CoreSession:
+    """One op.py. tell(kind, data, run): an event. doctor: what `kforge doctor --json` prints.
+
+    run: whose log takes what happens between runs. bench: of the run in progress.
+    """
+
+    def __init__(self, op: Path, settings: Config, tell: Tell, doctor: Doctor) -> None:
+        self.op = op.absolute()
+        self.settings = settings
+        self.state = settings.state.absolute()  # code of the task may change the working folder
+        self.out = Path(settings.out).absolute() / op.stem
+        self.here = Path.cwd()
+        self.run = ""
+        self.bench: Workbench | None = None
+        self.control = Control(self._steered)
+        self.shelf = Shelf(self.state)
+        self.tell = tell
+        self.doctor = doctor
+        self._task: Task | None = None
+        self._read: tuple[int, int] | None = None  # op.py when it was loaded
+        self.rules: dict[str, str] = {}  # asked for in this session, by name, with their origin
+        self.warm = Warm()
+        scratch.root()  # made here: lookups in another thread use it too
+
+    def crashed(self, text: str) -> None:
+        """Into the log of the latest run, and to who listens."""
+        last = text.strip().splitlines()[-1]
+        self.note("error", kind="internal", message=last, hint="this is a fault of kforge", traceback=text)
+
+    def close(self) -> None:
+        """Nothing outlives the process that is not in a log."""
+        self.warm.close()
+
+    @contextmanager
+    def serving(self, bench: Workbench) -> Iterator[None]:
+        """Rules and notes go to this workbench meanwhile."""
+        self.bench = bench
+        try:
+            yield
+        finally:
+            self.bench = None
+
+    def emit(self, kind: str, data: Mapping[str, Any]) -> None:
+        """An event that the log has already."""
+        if kind == "run_started" or kind == "resumed":
+            self.run = str(data.get("run") or self.run)
+        self.tell(kind, data, self.run)
+
+    def note(self, kind: str, /, **data: Any) -> None:
+        """An event between runs: into the log of the latest run, if there is one, then to who listens."""
+        if self.bench is not None:
+            self.bench.event(kind, **data)
+            return
+        folder = self.state / "runs" / self.run
+        if self.run and (folder / LOG_NAME).is_file():
+            with RunLog(folder) as log:
+                log.append(kind, **data)
+        self.tell(kind, data, self.run)
+
+    # the task
+
+    def task(self) -> Task:
+        """op.py as it is on disk now; loaded again when it changed. TaskError for what is none."""
+        from kforge.agent.verify import loaded
+
+        stamp = self._stamp()
+        if self._task is None or stamp != self._read:
+            self._task = None
+            self._task = loaded(self.op, None)
+            self._read = stamp
+            self.tell("task_loaded", self.task_facts(self._task), self.run)
+        return self._task
+
+    def _stamp(self) -> tuple[int, int]:
+        try:
+            stat = self.op.stat()
+        except OSError:
+            return (0, 0)
+        return (stat.st_mtime_ns, stat.st_size)
+
+    def task_facts(self, task: Task) -> dict[str, Any]:
+        return {"task": task.name, "form": task.form.value, "digest": task.digest}
+
+    def _steered(self, steer: Steer, state: str) -> None:
+        """A steer while no run takes it: the run that begins next will."""
+        self.tell("steer", {**asdict(steer), "state": state}, self.run)

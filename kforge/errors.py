@@ -100,6 +100,12 @@ class EmulatorError(KforgeError):
         self.gpu_only = gpu_only
 
 
+class MisalignedError(EmulatorError):
+    """A kernel read or wrote at an address that is no multiple of the access's size, where every GPU faults."""
+
+    kind = "misaligned"
+
+
 class ChildFailed(KforgeError):
     """A candidate's process did not answer as it should; only that candidate ends, the next evaluation is unaffected.
 

@@ -146,6 +146,8 @@ def test_readme_names_only_commands_that_exist() -> None:
 
     known = {info.name for info in app.registered_commands} | {group.name for group in app.registered_groups}
     used = set(
-        re.findall(r"(?:^|[`$ ])kforge ([a-z]+)\b", "\n".join(re.findall(r"```.*?```|`[^`\n]+`", README, re.S)), re.M)
+        re.findall(
+            r"(?:^|[`$ ])kforge ([a-z]+)\b(?![./])", "\n".join(re.findall(r"```.*?```|`[^`\n]+`", README, re.S)), re.M
+        )
     )
     assert used and used <= known, used - known

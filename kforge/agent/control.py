@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from kforge.errors import Interrupted, UsageError
 
 WHEN = ("now", "queued")
+MOST = 50_000  # characters of a steer; a longer one would take the window of many a model
 Told = Callable[["Steer", str], None]
 
 
@@ -91,6 +92,7 @@ class Control:
             raise UsageError(f"a steer is for {' or '.join(WHEN)}, not {when!r}")
         if not text.strip():
             raise UsageError("a steer needs words")
+        _check_length(text)
         with self._lock:
             self._last += 1
             steer = Steer(self._last, text.strip(), when)
@@ -102,6 +104,7 @@ class Control:
         """Other words for a steer that was not taken yet. UsageError where it was, or never existed."""
         if not text.strip():
             raise UsageError("a steer needs words", "drop it instead")
+        _check_length(text)
         with self._lock:
             place = self._place(id)
             steer = self._pending[place] = replace(self._pending[place], text=text.strip())
@@ -145,3 +148,8 @@ class Control:
     def _tell(self, steer: Steer, state: str) -> None:
         if self.on_steer is not None:
             self.on_steer(steer, state)
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MOST:
+        raise UsageError(f"a steer has at most {MOST} characters, this one {len(text)}", "say it shorter")

@@ -15,6 +15,7 @@ from kforge.kernel.candidate import Candidate
 
 NEAR = 2  # changes with at most this many unchanged lines between them are one hunk
 RELATED = 0.3  # share of equal lines from which two versions are compared line by line (CONTRACTS 7)
+MOST_TOLD, ALL_TOLD = 4000, 30_000  # characters of one hunk and of all as the model is told of them
 MANY = 20_000  # lines of both files together, from which frequent lines are no longer looked for
 
 Files = Mapping[str, str]
@@ -163,7 +164,10 @@ def rejection(known: Sequence[Hunk], rejected: Iterable[Mapping[str, str]]) -> s
 
 def refusals(rejected: Iterable[tuple[Hunk, str]]) -> str:
     """The same of (hunk, reason)."""
-    parts = [refusal(hunk, reason) for hunk, reason in rejected]
+    parts: list[str] = []
+    for hunk, reason in rejected:
+        told = refusal(hunk, reason)
+        parts.append(told if sum(map(len, parts)) < ALL_TOLD else told.partition("\n")[0][:200])
     if not parts:
         return ""
     return "\n\n".join(["The developer rejected these changes; do not make them again:", *parts])
@@ -184,7 +188,10 @@ def _told(hunk: Hunk, words: str) -> str:
     first = hunk.new_start if hunk.new else hunk.old_start
     last = first + max(0, len(hunk.new or hunk.old) - 1)
     place = f"{hunk.file}:{first}" + (f"-{last}" if last > first else "")
-    return f"{place} {words}\n{hunk.text()}"
+    text = hunk.text()
+    if len(text) > MOST_TOLD:
+        text = text[:MOST_TOLD] + "\n [...]"
+    return f"{place} {words[:MOST_TOLD]}\n{text}"
 
 
 def _of_file(name: str, old: str | None, new: str | None) -> Iterator[Hunk]:

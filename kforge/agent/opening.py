@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,8 @@ class SuggestOptions:
         for name in ("out", "state", "here", "replay"):
             if known.get(name) is not None:
                 known[name] = Path(known[name])
+        if known.get("budget") is None:
+            known.pop("budget", None)
         known["code"] = tuple(Path(place) for place in known.get("code") or ())
         known["constraints"] = tuple(known.get("constraints") or ())
         return SuggestOptions(**known)
@@ -89,7 +91,7 @@ def opened(
         session = Session(options.state, path, asdict(options), emit)
     # The zygote imports torch while this process does; both are needed before the first evaluation.
     zygote, bench = Zygote(), None
-    with session.recorded():
+    with session.recorded(), closing(Memory(options.state / "memory.sqlite")) as memory:
         try:
             zygote.start()
             if past is None:
@@ -102,7 +104,7 @@ def opened(
                 zygote=zygote,
                 control=control,
                 budget=options.limits,
-                memory=Memory(options.state / "memory.sqlite"),
+                memory=memory,
                 state=options.state,
             )
             if past is not None:

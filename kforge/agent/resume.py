@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kforge.agent.control import Steer
 from kforge.agent.opening import SuggestOptions
+from kforge.agent.session import reading
 from kforge.errors import UsageError
 from kforge.store.events import LOG_NAME, Event, replay
 
@@ -39,6 +40,10 @@ class Past:
 
     def restore(self, bench: Workbench) -> None:
         """Bring a fresh workbench to where the run ended."""
+        with reading(self.folder.name):
+            self._restore(bench)
+
+    def _restore(self, bench: Workbench) -> None:
         waiting: dict[int, Steer] = {}
         last = 0
         for event in self.events:
@@ -78,8 +83,9 @@ def read_past(folder: Path) -> Past:
     if start is None or start.get("command", "suggest") != "suggest":
         what = "has not begun" if start is None else f"is one of `kforge {start['command']}`"
         raise UsageError(f"run {folder.name} {what}", "only runs of `kforge suggest` go on")
-    options = SuggestOptions.read(dict(start.get("options") or {}))
-    return Past(folder, events, Path(start["task"]), options)
+    with reading(folder.name):
+        options = SuggestOptions.read(dict(start["options"]))
+        return Past(folder, events, Path(start["task"]), options)
 
 
 def find_run(runs: Path, name: str | None) -> Path:

@@ -47,7 +47,8 @@ class Session:
             events = list(self.log.replay())
             evaluated = [(e.time, e.data["report"]) for e in events if e.kind == "evaluated" and "report" in e.data]
             task = next((str(e.data["task"]) for e in events if e.kind == "run_started"), "")
-            self.index.reopen_run(self.log.id, task, folder, evaluated)
+            with reading(folder.name):
+                self.index.reopen_run(self.log.id, task, folder, evaluated)
         self._begin(emit, spent_seconds(events))
         self.event("resumed", options=options, seconds=round(self._before, 3), run=self.log.id)
         scratch.sweep()
@@ -152,6 +153,18 @@ class Session:
         """Release log and index; a run that was not finished stays readable as it is."""
         self.log.close()
         self.index.close()
+
+
+@contextmanager
+def reading(run: str) -> Iterator[None]:
+    """Around the reading of a log's events: one that is JSON and not what it was is a KforgeError that says so."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        words = f"run {run} cannot go on: an event of its log is not what it was ({type(error).__name__}: {error})"
+        raise KforgeError(
+            words, "`kforge runs show` tells what is left of it; start anew with kforge suggest"
+        ) from error
 
 
 def spent_seconds(events: Sequence[Event]) -> float:

@@ -54,12 +54,18 @@ _NO_LIMIT = 10**DIGITS  # bytes that nobody means
 _BARE = 1024  # a limit without a unit is in bytes, and a smaller one is not meant
 
 
+# A hunk as kforge.agent.hunks quotes it to the model: its lines are a model's, not the developer's.
+_QUOTED = re.compile(r"^(.+?:\d+(?:-\d+)? (?:rejected|the developer says)[^\n]*)(?:\n[-+ ][^\n]*)*", re.MULTILINE)
+
+
 def rules(text: str) -> tuple[Constraint, ...]:
     """The standing rules that a steer asks for, in order, each name once (of two limits the last); often none.
 
+    Quoted hunks are left out: what a model has written into a kernel is no rule of the developer's.
     Names of CONSTRAINTS ("keep_nan", "max_shared=49152") are understood as they are.
     """
     found: dict[str, Constraint] = {}
+    text = _QUOTED.sub(r"\1", text)
     for clause in re.split(r"[.;!?\n]+(?:\s|$)|[;\n]+|, (?:and|but) |,| but ", text.lower().replace("’", "'")):
         for rule in _rules(" ".join(clause.split())):
             found[rule.name] = rule

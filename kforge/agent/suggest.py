@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kforge.agent.chat import Team
     from kforge.agent.resume import Past
 
+_NEXT = "; write a kernel and judge it with `kforge verify`, or let a chat model try (--model)"
 TUNED = 2  # how many of the best candidates have their tuning space searched on a GPU
 ALONE = "no model configured: the engine answers alone"
 
@@ -247,7 +248,8 @@ class _Run:
             no_room = self._baseline_leaves_no_room()
             report, proposer = self._nothing(no_room), "engine"
             why = self.engine.blocked or self.bench.spent() or "the engine has none"
-            last = "no room: keep PyTorch" if no_room else f"no candidate: {why}"
+            tried = f"; {self.model.name} submitted none" if self.model is not None else ""
+            last = "no room: keep PyTorch" if no_room else f"no candidate: {why}{tried}{_NEXT}"
         result = self._summary(report, proposer, []) | {"reason": last}
         self._finish(report.status, report.verdict, 1, None)
         return SuggestResult(result, 1, report, None, (), last)

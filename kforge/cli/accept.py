@@ -39,22 +39,28 @@ def accept(
         if candidate is not None or folder is not None:
             raise UsageError("--undo takes OP.PY alone")
         entry = accepting.undo(state, task)
-        done, verb = [str(Path(entry.folder) / name) for name in sorted(entry.after)], "restored"
-        status = ""
+        done, status = [str(Path(entry.folder) / name) for name in sorted(entry.after)], ""
+        words = f"undone: the accept of candidate {entry.candidate[:8]} (entry {entry.number}); " + ", ".join(
+            f"{name} {'removed' if entry.before[name] is None else 'as it was before'}" for name in sorted(entry.after)
+        )
     else:
         module = options.read_candidate_path(candidate or Path(settings.out) / task.stem)
         evidence = find_evidence(module, state)
         if evidence.problem and not force:
-            hint = f"run `kforge verify {task.name} {module.name}` first, or --force"
+            judge = f"`kforge verify {task.name} {module}`"
+            hint = (
+                f"run {judge} first, or --force" if evidence.report is None else f"mend it and run {judge}, or --force"
+            )
             raise ExportError(f"not accepted: {evidence.problem}", hint)
         found = evidence.candidate
         place = (folder or task.parent).absolute()
         entry = accepting.accept(task, found.digest, found.files, place, state)
-        done, verb = [str(place / name) for name in sorted(found.files)], "accepted"
+        done = [str(place / name) for name in sorted(found.files)]
+        words = f"accepted: candidate {entry.candidate[:8]} (entry {entry.number}; --undo takes it back)"
         status = (evidence.report or {}).get("status", "")
     for path in done:
         out.text(path)
-    output.narrate(f"{verb}: entry {entry.number}, candidate {entry.candidate[:8]}")
+    output.narrate(words)
     out.result(
         {"task": str(task), "entry": entry.number, "candidate": entry.candidate, "status": status, "files": done}
     )

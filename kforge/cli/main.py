@@ -31,7 +31,10 @@ from kforge.cli import (
 
 app = typer.Typer(
     name="kforge",
-    help="Propose, verify and time custom CUDA kernels for PyTorch ops.",
+    help=(
+        "Propose, verify and time custom CUDA kernels for PyTorch ops.\n\n"
+        "`kforge OP.PY` opens the IDE, `kforge` alone its first screen."
+    ),
     # Plain help: rich costs 60 ms, and texts here are not markup.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -12,6 +12,7 @@ from kforge.cli import options, output
 
 
 @output.command
+@output.foreign
 def mcp(
     out: output.Output,
     tasks: Annotated[
@@ -24,7 +25,6 @@ def mcp(
     arch: options.Arch = None,
 ) -> int:
     """Serve evaluate, profile, compare, sweep, device facts and skills to an MCP client on stdin and stdout."""
-    out.json = False  # stdout belongs to the protocol, errors at the start included
     from kforge import config
     from kforge.agent.mcp import check_sdk
     from kforge.errors import UsageError

@@ -15,6 +15,8 @@ from kforge.errors import UsageError
 if TYPE_CHECKING:
     from kforge.agent.chat.team import Team
 
+MOST = 10**9  # of what can be counted
+
 Json = Annotated[bool, typer.Option("--json", help="End stdout with one JSON object, on every exit.")]
 Events = Annotated[bool, typer.Option("--events", help="Stream one JSON object per event on stdout, then the result.")]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda:N. [default: auto]")]
@@ -31,7 +33,8 @@ Model = Annotated[
     str | None, typer.Option("--model", metavar="NAME", help="Chat model that goes on from the engine's best.")
 ]
 BaseUrl = Annotated[
-    str | None, typer.Option("--base-url", metavar="URL", help="Its OpenAI-compatible endpoint. [default: OpenAI's]")
+    str | None,
+    typer.Option("--base-url", metavar="URL", help="The model's OpenAI-compatible endpoint. [default: OpenAI's]"),
 ]
 Search = Annotated[
     str | None,
@@ -43,9 +46,11 @@ Search = Annotated[
 ]
 Budget = Annotated[str | None, typer.Option("--budget", help="End the search after this long. [default: 60s]")]
 Evaluations = Annotated[
-    int | None, typer.Option("--evaluations", metavar="N", min=1, help="End it after this many evaluations.")
+    int | None, typer.Option("--evaluations", metavar="N", min=1, max=MOST, help="End it after this many evaluations.")
 ]
-Tokens = Annotated[int | None, typer.Option("--tokens", metavar="N", min=1, help="End it after this many tokens.")]
+Tokens = Annotated[
+    int | None, typer.Option("--tokens", metavar="N", min=1, max=MOST, help="End it after this many tokens.")
+]
 Usd = Annotated[float | None, typer.Option("--usd", metavar="USD", help="End it when the model has cost this much.")]
 Constraints = Annotated[
     list[str] | None,
@@ -114,7 +119,7 @@ def chosen_model(
         return None
     from kforge.agent.chat.team import ready_team
 
-    address = config.parse_base_url(base_url) if base_url else None
+    address = config.parse_base_url(base_url) if base_url is not None else None
     return ready_team(name, settings, base_url=address, usd=usd, expected=None if address else expected)
 
 

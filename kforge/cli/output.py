@@ -146,8 +146,9 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 def execute(function: Callable[..., int], kwargs: dict[str, Any]) -> int:
     """Run a command's function as `function(out, **kwargs)` and turn every way it can end into an exit code."""
-    # A command without the option speaks JSON only.
-    json, events = bool(kwargs.pop("json", True)), bool(kwargs.pop("events", False))
+    # A command without the option speaks JSON only, or a protocol that is not ours.
+    json = bool(kwargs.pop("json", getattr(function, "speaks_json", True)))
+    events = bool(kwargs.pop("events", False))
 
     streams.make_sure_they_are_open()
 
@@ -203,7 +204,9 @@ def as_kforge_error(error: BaseException) -> KforgeError:
     if isinstance(error, KforgeError):
         return error
     if isinstance(error, Stop):
-        return Interrupted(f"stopped by {error}", "`kforge runs list` shows what is kept")
+        return Interrupted(
+            f"stopped by {error}", "`kforge runs list` shows what is kept, `kforge resume` goes on with a search"
+        )
     if isinstance(error, SystemExit):
         return KforgeError(f"code that was run asked the process to exit with {error.code!r}")
     if not isinstance(error, Exception):
@@ -214,6 +217,12 @@ def as_kforge_error(error: BaseException) -> KforgeError:
     narrate(plain("".join(traceback.format_exception(error)).rstrip()))
     hint = "this is a fault of kforge: the lines above say where"
     return KforgeError(f"{type(error).__name__}: {error}", hint)
+
+
+def foreign(function: Callable[..., int]) -> Callable[..., int]:
+    """Marks a command whose stdout carries a protocol of others: no object of ours, however it ends."""
+    function.speaks_json = False  # type: ignore[attr-defined]
+    return function
 
 
 def command(function: Callable[..., int]) -> Callable[..., None]:

@@ -19,7 +19,7 @@ from kforge.environment.findings import Failure, Refusals, Result, StateProblem
 from kforge.environment.inputs import CORE, GIVEN, Case, Plan
 from kforge.environment.loading import load_candidate
 from kforge.environment.preparation import Prepared
-from kforge.environment.probes import draws_anew, influences, same_address, without_launches
+from kforge.environment.probes import draws_anew, influences, other_values, same_address, without_launches
 from kforge.environment.report import CaseResult, Status
 from kforge.environment.structure import (
     Problem,
@@ -161,7 +161,7 @@ class Correctness:
                 now.call, place=place, seed=now.seed, state=state, pattern=self._pattern, order=case.order
             )
             self.note(reply)
-            failure = self._judge(case, now, reply, step, worst)
+            failure = self._judge(child, case, now, reply, step, worst)
             self._remember(now, reply)
             if failure is not None or now.then is None:
                 return failure, worst
@@ -237,7 +237,7 @@ class Correctness:
         self._fresh = False
 
     def _judge(
-        self, case: Case, expected: Expected, reply: CallReply, step: int, worst: dict[str, Any]
+        self, child: Child, case: Case, expected: Expected, reply: CallReply, step: int, worst: dict[str, Any]
     ) -> Failure | None:
         """Structure, inputs, state, then values."""
         self.watch.clear("lazy_tensor", "inputs_mutated", "out_of_bounds")
@@ -256,7 +256,7 @@ class Correctness:
         if problem.detector:
             self.watch.fire(problem.detector, problem.message)
         else:
-            problem = self._explained(case, expected, reply, problem)
+            problem = self._explained(child, case, expected, reply, problem)
         status = Status.HACKED if self.watch.hacked else Status.WRONG
         where = f"{case.label}{', second call' if step else ''}"
         return Failure(status, f"{where}: {problem.message}", case, expected, step)
@@ -268,13 +268,20 @@ class Correctness:
             words = "random outputs can be judged for one dropout in a reference that changes no state, not for these"
             raise TaskError(f"{task.path.name}: {words}", "judge what is around the draw, or set MODE = 'eval'")
 
-    def _explained(self, case: Case, expected: Expected, reply: CallReply, problem: Problem) -> Problem:
+    def _explained(self, child: Child, case: Case, expected: Expected, reply: CallReply, problem: Problem) -> Problem:
         names = ("cached_result", "constant_output", "identity_shortcut", "nan_wildcard", "default_parameters")
         self.watch.clear(*names)
         if self.poisoned and (words := shows_pattern(expected, reply, problem.path, self._pattern)):
             self.watch.fire("unwritten_output", words)
             return Problem(f"{problem.message}; {words}", "unwritten_output", problem.path)
-        found = explain(expected, reply, problem.path, self.earlier, self._with_defaults(case, expected))
+        found = explain(
+            expected,
+            reply,
+            problem.path,
+            self.earlier,
+            self._with_defaults(case, expected),
+            lambda: other_values(self, child, case),
+        )
         if found is None:
             return problem
         self.watch.fire(*found)

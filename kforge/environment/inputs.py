@@ -172,6 +172,8 @@ def _required(sizes: Iterable[int]) -> Iterator[Case]:
     yield Case(0, 2, "x3", "transposed", moved="first", shape="prime")
     yield Case(0, 3, "x1", "expanded", shape="prime")
     yield Case(0, 1, "x1", "sliced", shape="minus")
+    yield Case(0, 2, "x1", "sliced")  # whole vectors at strides that are none
+    yield Case(0, 3, "x1", "apart")
     yield Case(0, 4, "x1", shape="long")
     yield Case(0, 0, "x1", shape="empty")
     yield Case(0, 1, "x1", shape="hollow")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 Layout = Callable[["torch.Tensor"], "torch.Tensor"]
+VECTOR = 8  # elements; no load of 16 bytes has more of half precision
 
 
 def _as_given(x: torch.Tensor) -> torch.Tensor:
@@ -31,11 +32,29 @@ def _strided(x: torch.Tensor) -> torch.Tensor:
 
 
 def _sliced(x: torch.Tensor) -> torch.Tensor:
-    """The first columns of a buffer 3 columns wider: rows are apart, the last dimension stays dense."""
+    """Rows 3 elements apart, the last dimension dense; with more dimensions their strides are whole vectors."""
     if x.dim() == 0:
         return x
-    wide = _poisoned(x, (*x.shape[:-1], x.shape[-1] + 3))
-    view = wide[..., : x.shape[-1]]
+    row = x.shape[-1] + 3
+    if x.dim() < 3 or x.numel() == 0:
+        view = _poisoned(x, (*x.shape[:-1], row))[..., : x.shape[-1]]
+    else:
+        plane = -(-x.shape[-2] * row // VECTOR) * VECTOR
+        view = _poisoned(x, (*x.shape[:-2], plane)).unfold(-1, x.shape[-1], row)[..., : x.shape[-2], :]
+    view.copy_(x)
+    return view
+
+
+def _apart(x: torch.Tensor) -> torch.Tensor:
+    """Slices of the first dimension one element apart: its stride alone is no multiple of a vector, the address is."""
+    import torch
+
+    if x.dim() < 2 or x.numel() == 0:
+        return x
+    inner = x[0].numel()
+    wide = _poisoned(x, (x.shape[0], inner + (2 if inner % 2 else 1)))  # an odd number of elements
+    strides = torch.empty(x.shape[1:], device="meta").stride()
+    view = wide.as_strided(x.shape, (wide.stride(0), *strides))
     view.copy_(x)
     return view
 
@@ -86,6 +105,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "contiguous": _as_given,
     "strided": _strided,
     "sliced": _sliced,
+    "apart": _apart,
     "offset": _offset,
     "transposed": _transposed,
     "expanded": _expanded,

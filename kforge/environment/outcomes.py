@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kforge.environment.detectors import Watch
 from kforge.environment.report import Status
-from kforge.errors import ChildFailed
+from kforge.errors import ChildFailed, MisalignedError
 
 OF_KIND = {
     "timed_out": Status.TIMED_OUT,
@@ -26,6 +26,9 @@ def outcome(failure: ChildFailed, raised: Status, watch: Watch) -> tuple[Status,
     elif error.get("kind") == "build":
         log = error.get("log", "").strip()[-_LOG:]
         return Status.BUILD_FAILED, "\n".join(filter(None, (error["message"], log)))
+    elif error.get("kind") == MisalignedError.kind:
+        watch.fire("out_of_bounds", error["message"])
+        return Status.WRONG, error["message"]
     elif error:
         words = " ".join(filter(None, (error["message"], error.get("hint", ""))))
     return OF_KIND.get(failure.kind, raised), words

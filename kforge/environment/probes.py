@@ -21,7 +21,9 @@ from kforge.worker.poison import PATTERNS
 if TYPE_CHECKING:
     from kforge.environment.correctness import Correctness
     from kforge.environment.expected import Expected
-    from kforge.worker import Child
+    from kforge.worker import CallReply, Child
+
+OTHER_DRAW = 1 << 20  # beyond every draw of a plan
 
 
 def draws_anew(judge: Correctness, child: Child) -> None:
@@ -83,6 +85,22 @@ def same_address(judge: Correctness, child: Child) -> None:
             judge.result.cases.append(judge.case_result(case, failure, worst))
             return
     judge.watch.clear("cached_result")
+
+
+def other_values(judge: Correctness, child: Child, case: Case) -> tuple[Expected, CallReply] | None:
+    """What is right, and the answer, for a further draw of this case at the addresses of the call before.
+
+    None where there is no such draw, and where the candidate does not answer.
+    """
+    try:
+        expected = judge.prepared.expected(case, OTHER_DRAW)
+        return expected, child.call(expected.call, place="same", seed=expected.seed, order=case.order)
+    except Skip:
+        return None
+    except ChildFailed as failure:
+        if failure.kind == "protocol":
+            raise
+        return None
 
 
 def influences(judge: Correctness, child: Child) -> None:

@@ -24,8 +24,7 @@ from pathlib import Path
 
 import torch
 
-if os.environ.get("KFORGE_EMULATOR", "").startswith("checked"):  # it must be loaded with the process
-    os.environ["KFORGE_EMULATOR"] = "fast"
+{mode}
 HERE = Path(__file__).resolve().parent
 DEVICE = "{device}"
 
@@ -77,6 +76,14 @@ torch.set_float32_matmul_precision("{precision}")
 reference_module = load(HERE / "reference" / "{op}")
 candidate_module = load(HERE / "candidate" / "{module}")
 '''
+
+ANY_MODE = """\
+if os.environ.get("KFORGE_EMULATOR", "").startswith("checked"):  # it must be loaded with the process
+    os.environ["KFORGE_EMULATOR"] = "fast"\
+"""
+ORDERED = """\
+os.environ["KFORGE_EMULATOR"] = "order:{order}"  # the order of threads in which the answer was wrong\
+"""
 
 COMPARISON = """\
 right, right_inputs = run({maker})
@@ -193,6 +200,7 @@ def write_repro(
         module=candidate.module,
         op=task.path.name,
         detail=detail.replace("\\", "\\\\").replace('"""', "'''"),
+        mode=ORDERED.format(order=case.order) if case.order else ANY_MODE,
         device=instrumented or prepared.device,
         precision=task.precision.value,
         maker="reference_module.Model" if task.form is Form.MODULE else "Reference",

@@ -73,7 +73,7 @@ def check_cuda(file: str, source: str, shapes: Collection[int], constraints: Map
     for node in _walk(root):
         line, text = node.start_point[0] + 1, node.text.decode(errors="replace")
         if node.type == "number_literal" and _value(text) in sizes and not _in_preprocessor(node):
-            message = f"literal {text} equals a size of the benchmark's inputs: other shapes would be wrong or slow"
+            message = f"literal {text} equals a size of the task's inputs: right only where that size is checked"
             findings.append(Finding("hard_coded_shape", file, line, message, rejects=False))
         elif node.type == "call_expression":
             name = _callee(node)

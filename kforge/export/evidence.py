@@ -90,7 +90,7 @@ def _of(row: EvaluationRow, candidate: Candidate, state: Path) -> Evidence:
     problem = ""
     fired = [d["name"] for d in report.get("detectors", ()) if d["fired"]]
     if report["status"] != "verified":
-        problem = f"its status is {report['status']} (run {row.run})"
+        problem = f"it was judged {report['status'].replace('_', ' ')} (run {row.run})"
     elif fired:
         problem = f"detectors fired: {', '.join(fired)} (run {row.run})"
     elif report["verdict"] == "slower":

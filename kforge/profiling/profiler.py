@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kforge.errors import ChildFailed, MissingError
+from kforge.errors import ChildFailed, MisalignedError, MissingError
 from kforge.kernel.occupancy import occupancy
 from kforge.profiling.builds import counted, cubin_in, disassembled, from_launch, from_report, longest, products
 from kforge.profiling.ceilings import Ceilings
@@ -340,6 +340,6 @@ class Profiler:
         except Unavailable as error:
             self.missing.append(Missing(error.source, error.reason, error.remedy))
         except ChildFailed as failure:
-            if failure.error.get("kind") not in ("emulator", "too_large", MissingError.kind):
+            if failure.error.get("kind") not in ("emulator", MisalignedError.kind, "too_large", MissingError.kind):
                 raise
             self.missing.append(Missing("trace", failure.error["message"], failure.error.get("hint", "")))

@@ -15,9 +15,11 @@ from textual.widget import Widget
 
 from kforge.errors import KforgeError
 from kforge.ui import actions, layout, themes
+from kforge.ui.ascii import AsciiFilter
 from kforge.ui.core import Core
 from kforge.ui.diagnostics import of_event
 from kforge.ui.layout import NARROW, Desk, Pane
+from kforge.ui.panes.glyphs import glyphs
 from kforge.ui.progress import Progress
 from kforge.ui.settings import Settings
 from kforge.ui.status import KeyBar, StatusLine
@@ -55,6 +57,8 @@ class KforgeApp(Wishes):
         self._aside = False
         self._heard: list[Callable[[str, Mapping[str, Any]], None]] = []
         self._heard_aside: list[Callable[[str, Mapping[str, Any]], None]] = []
+        if not glyphs().unicode:
+            self._filters.append(AsciiFilter())
         themes.install(self)
         self.theme = themes.theme_name(settings.theme)
         self._own = {a.action.partition("(")[0] for a in actions.ACTIONS.values()} - {"quit"}
@@ -102,6 +106,11 @@ class KforgeApp(Wishes):
         self.set_interval(1.0, self._show_status)
         self._show_status()
         self.call_after_refresh(lambda: self.run_worker(self._open(), group="open"))
+
+    async def _close_all(self) -> None:
+        """What still works would look for widgets that are gone."""
+        self.workers.cancel_all()
+        await super()._close_all()
 
     async def on_unmount(self) -> None:
         """Nothing is left running."""

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.document._document import EditResult
+from textual.document._edit import Edit
 
 from kforge.errors import KforgeError
 from kforge.ui import files, highlight
@@ -29,6 +31,7 @@ class Buffer(GutterArea):
         self.disk = text  # what is on disk, as far as is known
         self.saved = text  # the same as the editor has it: of mixed line ends the first counts
         self.conflict = False  # the file changed on disk while there are edits here
+        self.other = ""  # where another version of it is that edits here keep from being shown
         self.gone = False  # there is no such file any more: this is the only copy
         self._asked: str | None = None  # what saving would overwrite, as the person was told
         self.vim = Vim() if vim else None
@@ -70,6 +73,7 @@ class Buffer(GutterArea):
         """Editor and disk agree: `disk` is there, which is `text` here."""
         self.disk, self.saved, self._asked = disk, text, None
         self.conflict = self.gone = False
+        self.other = ""
 
     def take_text(self, text: str, *, saved: bool = True) -> None:
         """Another text for the whole file as one undoable step; the cursor stays where it can."""
@@ -83,6 +87,12 @@ class Buffer(GutterArea):
             self.scroll_to(scroll.x, scroll.y, animate=False)
         if saved:
             self.on_disk(text, self.text)
+
+    def edit(self, edit: Edit) -> EditResult:
+        """As TextArea does; a text that becomes huge by it (a paste) loses its colours first."""
+        if self.coloured and self.document.line_count + edit.text.count("\n") > highlight.HIGHLIGHTED_LINES:
+            self.drop_colours()
+        return super().edit(edit)
 
     # figures and marks
 

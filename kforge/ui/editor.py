@@ -14,7 +14,6 @@ from textual.message import Message
 from textual.widgets import ContentSwitcher, Input, Static, Tab, Tabs, TextArea
 from textual.widgets._tabs import Underline
 
-from kforge.errors import KforgeError
 from kforge.ui import files
 from kforge.ui.buffer import Buffer
 from kforge.ui.diagnostics import Diagnostic, by_file
@@ -33,6 +32,10 @@ class FileTabs(Tabs):
         if self.query(Underline):
             super().watch_active(previously_active, active)
 
+    def validate_active(self, active: str) -> str:
+        """None of them, when they are gone already."""
+        return super().validate_active(active) if self.query(Underline) else ""
+
 
 class EditorPane(Vertical):
     """Buffers behind tabs. Names are file names: op.py, a candidate's module and sources never share one."""
@@ -41,7 +44,8 @@ class EditorPane(Vertical):
     EditorPane { height: 1fr; }
     EditorPane Tabs { height: 2; }
     EditorPane ContentSwitcher { height: 1fr; }
-    EditorPane Buffer, EditorPane Buffer:focus { height: 1fr; border: none; padding: 0; }
+    EditorPane Buffer, EditorPane Buffer:focus { height: 1fr; border: none; padding: 0;
+                                                       scrollbar-size-horizontal: 0; }
     EditorPane #find { display: none; height: 1; border: none; padding: 0 1; }
     EditorPane #line { height: 1; color: $text-muted; padding: 0 1; }
     """
@@ -104,13 +108,13 @@ class EditorPane(Vertical):
             buffer = Buffer(name, path, text, vim=self._vim)
             buffer.id = f"buffer-{self._made}"
             await self.query_one(ContentSwitcher).add_content(buffer, set_current=False)
+            if not self.query(Underline):  # the app is being left
+                return buffer
             await self.query_one(Tabs).add_tab(Tab(plain(name), id=f"tab-{buffer.id}"))
         elif path is None and buffer.path is not None:
             pass  # a file that can be edited is not hidden by what the store has
         elif buffer.dirty and path != buffer.path:
-            raise KforgeError(
-                f"{name} has edits that are not saved", f"save them, then open {path}: its text is another one"
-            )
+            buffer.other = str(path or "the store")
         elif buffer.dirty:
             buffer.conflict = text != buffer.disk
         elif not buffer.dirty or path is not None:
@@ -281,6 +285,8 @@ class EditorPane(Vertical):
             parts.append(buffer.vim.shown)
         if buffer.path is None:
             parts.append("read only")
+        if buffer.other and buffer.dirty:
+            parts.append(f"your edits are kept; another version is in {buffer.other}")
         if buffer.gone:
             parts.append("removed from disk: saving writes it again")
         elif buffer.conflict:
@@ -288,4 +294,4 @@ class EditorPane(Vertical):
         if buffer.figures.values:
             parts.append(buffer.figures.title + (" (before your edits)" if buffer.stale else ""))
         parts.append(words or buffer.hint)
-        self.query_one("#line", Static).update(plain(one_line("  ".join(p for p in parts if p))))
+        self.query_one("#line", Static).update(plain(one_line("  ".join(p for p in parts if p))), layout=False)

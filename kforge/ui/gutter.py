@@ -12,6 +12,7 @@ from typing import Any
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual.geometry import Offset, Size
 from textual.strip import Strip
 from textual.widgets import TextArea
 
@@ -25,6 +26,8 @@ MARK = 2
 IDEAL = {"excess": 1.0, "conflicts": 1.0, "width": 16.0}
 FALLING = {"width"}
 SLACK = 1e-3
+STEP = 16  # cells
+DRAWN = 500  # lines kept as they were drawn
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,13 @@ class GutterArea(TextArea):
     stale = False
 
     def __init__(self, **kwargs: Any) -> None:
+        self._drawn: dict[Any, Strip] = {}
         super().__init__(show_line_numbers=True, soft_wrap=False, tab_behavior="indent", **kwargs)
 
     def show_figures(self, figures: Figures) -> None:
         """Show one metric's figures; an empty Figures removes the column."""
         self.figures, self.stale = figures, False
+        self._drawn.clear()
         self._gutter_changed()
 
     def show_marks(self, marks: Mapping[int, Mark]) -> None:
@@ -88,6 +93,23 @@ class GutterArea(TextArea):
             self.stale = True
             self._line_cache.clear()
             self.refresh()
+
+    def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
+        """As TextArea does. Amid an undo the cursor may be on a line that is gone: it is moved right after."""
+        if self.selection.end[0] >= self.document.line_count:
+            return Offset()
+        return super().scroll_cursor_visible(center, animate)
+
+    @property
+    def coloured(self) -> bool:
+        """Whether the text is highlighted."""
+        return self._highlight_query is not None
+
+    def drop_colours(self) -> None:
+        """Highlight no longer: each key would query the whole of a huge text."""
+        self._highlight_query = None
+        self._highlights.clear()
+        self._line_cache.clear()
 
     @property
     def _extra(self) -> int:
@@ -108,6 +130,34 @@ class GutterArea(TextArea):
         self._line_cache.clear()
         self._rewrap_and_refresh_virtual_size()
         self.refresh(layout=True)
+
+    def render_line(self, y: int) -> Strip:
+        """A line that is as it was is not drawn anew, though others were edited: a key costs one line, not all."""
+        offset = y + self.scroll_offset[1]
+        if offset >= self.wrapped_document.height:
+            return self._render_line(y)
+        line, section = self.wrapped_document._offset_to_line_info[offset]
+        start, end = sorted(self.selection)
+        bracket = self._matching_bracket_location
+        if start[0] <= line <= end[0] or self.suggestion or (bracket is not None and bracket[0] == line):
+            return self._render_line(y)
+        key = (
+            line, section, self.document.get_line(line), tuple(self._highlights.get(line, ())),
+            self.size, self.scroll_offset[0], self.gutter_width,
+            self.app.theme, self.theme, self.has_focus, self.read_only, self.stale, id(self.figures),
+            self.marks.get(line),
+        )  # fmt: skip
+        found = self._drawn.get(key)
+        if found is None:
+            if len(self._drawn) >= DRAWN:
+                self._drawn.clear()
+            found = self._drawn[key] = self._render_line(y).crop(0, self.size.width)
+        return found
+
+    def validate_virtual_size(self, size: Size) -> Size:
+        """Wider in steps: a key in the longest line would lay out the whole screen."""
+        width = size.width if size.width <= self.size.width else -(-size.width // STEP) * STEP
+        return Size(width, size.height)
 
     def _render_line(self, y: int) -> Strip:
         strip = super()._render_line(y)

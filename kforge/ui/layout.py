@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Tab, Tabs
 
-from kforge.ui.editor import EditorPane
+from kforge.ui.editor import EditorPane, FileTabs
 
 PANES = {"timeline": "Timeline", "diff": "Diff", "profile": "Profile", "tree": "Search tree", "log": "Log"}
 EDITOR = "editor"
@@ -19,6 +19,12 @@ NARROW = 100
 
 # Of the app: a widget's own rules cannot look above it.
 CSS = """
+* {
+    scrollbar-size-vertical: 1;
+    scrollbar-color: $foreground 20%; scrollbar-color-hover: $foreground 35%; scrollbar-color-active: $primary;
+    scrollbar-background: $surface; scrollbar-background-hover: $surface; scrollbar-background-active: $surface;
+    scrollbar-corner-color: $surface;
+}
 .-narrow Desk { layout: vertical; }
 .-narrow Desk #left { width: 1fr; height: 1fr; border: none; }
 .-narrow Desk #right { width: 1fr; dock: top; height: 2; }
@@ -62,11 +68,19 @@ class Desk(Horizontal):
             yield self.editor
         with Vertical(id="right"):
             tabs = [Tab("Editor", id="tab-editor"), *(Tab(title, id=f"tab-{name}") for name, title in PANES.items())]
-            yield Tabs(*tabs, id="pane-tabs", active="tab-timeline")
+            yield FileTabs(*tabs, id="pane-tabs", active="tab-timeline")
             with ContentSwitcher(id="panes", initial="pane-timeline"):
                 for name, widget in self.panes.items():
                     widget.id = f"pane-{name}"
                     yield widget
+
+    def on_resize(self) -> None:
+        """Between narrow and wide another tab may be the one in sight."""
+        self.call_after_refresh(self._mark)
+
+    def _mark(self) -> None:
+        if self.is_attached:
+            self.query_one("#pane-tabs", Tabs).active = f"tab-{self.shown}"
 
     @property
     def narrow(self) -> bool:

@@ -24,7 +24,7 @@ class ListScreen(ModalScreen[str | None]):
     ListScreen { align: center middle; }
     ListScreen > Vertical { width: 90%; max-width: 120; height: auto; max-height: 90%; border: round $primary;
                             background: $surface; padding: 0 1; }
-    ListScreen OptionList { height: auto; max-height: 24; border: none; padding: 0; }
+    ListScreen OptionList, ListScreen OptionList:focus { height: auto; max-height: 24; border: none; padding: 0; }
     ListScreen #note { color: $text-muted; height: auto; margin-top: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "leave", "Back")]

@@ -14,6 +14,7 @@ from typing import Any
 from kforge import config
 from kforge.errors import UsageError
 
+_SENT = re.compile(r"(shift\+|ctrl\+)?f([1-9]|1\d|2[0-4])|alt\+[a-z0-9]|ctrl\+[a-gk-ln-z]")
 THEMES = ("dark", "light", "contrast")
 
 
@@ -74,6 +75,12 @@ def _keys(table: Mapping[str, Any], place: str) -> dict[str, str]:
             raise UsageError(f"{place}: no action is named {name!r} (keys.{name})", _guess(name, list(ACTIONS)))
         if not isinstance(key, str) or not re.fullmatch(r"[a-z0-9_+,]*", key):
             raise UsageError(f"{place}: keys.{name} is no key: {key!r}", 'write for example "f5", "ctrl+g", or ""')
+        for one in filter(None, key.split(",")):
+            if not _SENT.fullmatch(one):
+                raise UsageError(
+                    f"{place}: keys.{name}: {one!r} does not arrive from every terminal, or is needed to type",
+                    "F-keys, alt and a letter or digit, ctrl and a letter but h, i, j, m work",
+                )
         keys[name] = key
     used: dict[str, str] = {}
     for action in ACTIONS.values():
@@ -101,7 +108,7 @@ def store(path: Path, table: str, name: str, value: str | bool | None) -> None:
     try:
         text = path.read_text() if path.is_file() else ""
         changed = edited(text, table, name, value)
-        tomllib.loads(changed)
+        parse(tomllib.loads(changed), path)
         fresh = path.with_name(f".{path.name}.new")
         fresh.write_text(changed)
         fresh.replace(path)

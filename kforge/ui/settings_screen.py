@@ -90,15 +90,10 @@ class SettingsScreen(ModalScreen[Settings | None]):
         self._write("keys", name, None if key == ACTIONS[name].key else key)
 
     def _write(self, table: str, name: str, value: str | bool | None) -> None:
-        before = self.path.read_text() if self.path.is_file() else None
         try:
             stored.store(self.path, table, name, value)
             self.settings = stored.load(self.path.parent)
         except UsageError as error:
-            if before is not None:
-                self.path.write_text(before)
-            elif self.path.is_file():
-                self.path.unlink()
             self._say(f"{error.message} ({error.hint})", error=True)
             return
         self._say(f"written: {name}")

@@ -24,7 +24,7 @@ class StatusLine(Static):
         """The state of now."""
         text = one_line(progress.text(model))
         if text != self.shown:
-            self.update(plain(text))
+            self.update(plain(text), layout=False)
 
     @property
     def shown(self) -> str:
@@ -69,7 +69,7 @@ class KeyBar(Static):
         for key, title, _ in self.rows():
             parts.append(Content.assemble((shown(key), "bold $text-accent"), " ", plain(title), "  "))
             self._ends.append((sum(part.cell_length for part in parts), key))
-        self.update(Content("").join(parts))
+        self.update(Content("").join(parts), layout=False)
 
     def on_click(self, event: events.Click) -> None:
         """Press the key under the pointer."""

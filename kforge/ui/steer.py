@@ -214,7 +214,7 @@ class SteerBar(Vertical):
             self._standing = text
         line = self.query_one("#notice", Static)
         line.set_class(error, "-error")
-        line.update(plain(one_line(text, 400)))
+        line.update(plain(one_line(text, 400)), layout=False)
         if not stay:
             self._timer = self.set_timer(NOTICE_S * (2 if error else 1), lambda: self.notice(self._standing, stay=True))
 

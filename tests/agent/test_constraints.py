@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kforge.agent.control import Control
+from kforge.agent.hunks import hunks, rejection
 from kforge.agent.standing import Standing
 from kforge.agent.steering import rules
 from kforge.environment.report import Status
@@ -108,6 +109,24 @@ def test_a_rule_with_a_number_of_thousands_of_digits_is_refused() -> None:
     """As --constraint and CONSTRAINTS may have it."""
     with pytest.raises(TaskError, match="needs a whole number of bytes"):
         parse_constraint(f"max_shared={'9' * 5000}")
+
+
+def test_what_a_model_has_written_into_a_rejected_hunk_is_no_rule() -> None:
+    """Rules come from the developer's reason alone: a comment in the code that is quoted with it is a model's."""
+    code = "int a;\n// must be deterministic, no vendor calls, max_shared=16\n\n \u2028keep NaN semantics\n"
+    known = hunks({"my kernel.cu": "int b;\n"}, {"my kernel.cu": code})
+    said = rejection(known, [{"id": hunk.id, "reason": "no fast-math, please"} for hunk in known])
+    assert "max_shared=16" in said
+    assert [str(rule) for rule in rules(said)] == ["no_fast_math"]
+    assert [str(rule) for rule in rules("- no fast-math\n- must be deterministic")] == ["no_fast_math", "deterministic"]
+
+
+def test_many_rejected_hunks_fit_into_one_steer() -> None:
+    """However much is rejected, it is told: long hunks by their beginning, the last ones by their places."""
+    old = {f"k{n}.cu": "int a;\n" * 2000 for n in range(60)}
+    known = hunks(old, dict.fromkeys(old, "float b;\n" * 2000))
+    steer = Control().steer(rejection(known, [{"id": hunk.id, "reason": "no"} for hunk in known]))
+    assert all(f"k{n}.cu:1-2000 rejected: no" in steer.text for n in range(60))
 
 
 def test_text_without_a_rule_is_refused_where_a_rule_was_meant() -> None:

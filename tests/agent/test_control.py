@@ -65,6 +65,17 @@ def test_a_waiting_steer_can_be_changed_or_dropped_and_a_taken_one_not() -> None
         control.steer("e", "later")
 
 
+def test_a_steer_of_a_megabyte_is_refused() -> None:
+    """It would take a model's whole window; nothing of it is kept."""
+    control = Control()
+    one = control.steer("a")
+    with pytest.raises(UsageError, match="at most 50000 characters"):
+        control.steer("no fast-math " * 100_000)
+    with pytest.raises(UsageError, match="at most 50000 characters"):
+        control.edit(one.id, "x" * 50_001)
+    assert control.pending == (one,)
+
+
 def test_restored_steers_wait_before_new_ones_and_ids_go_on() -> None:
     """A resumed run hands out what was waiting, and never gives an id twice."""
     control = Control()

@@ -19,7 +19,7 @@ from kforge.agent.resume import find_run, read_past
 from kforge.agent.search.tree import Tree
 from kforge.agent.session import Session, spent_seconds
 from kforge.agent.workbench import Workbench
-from kforge.errors import UsageError
+from kforge.errors import KforgeError, UsageError
 from kforge.store.events import LOG_NAME, Event, RunLog, replay
 from kforge.store.index import Index
 from tests.agent.scripted_model import ScriptedModel, load
@@ -207,6 +207,29 @@ def test_a_run_of_another_op_py_is_refused(recorded: Opened, tmp_path: Path) -> 
 
     with pytest.raises(UsageError, match="has changed"):
         resume(replace(past, task=tmp_path / "small.py"), options, lambda kind, data: None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"options":{', b'"options":null,"was":{'),
+        (b'"out":"', b'"out":5,"was":"'),
+        (b'"report":{', b'"report":{},"was":{'),
+        (b'"status":"verified"', b'"status":"wonderful"'),
+        (b'"action":"added"', b'"was":"added"'),
+    ],
+)
+def test_an_event_that_is_json_and_no_longer_itself_is_told(
+    recorded: Opened, tmp_path: Path, before: bytes, after: bytes
+) -> None:
+    """A log that was written over ends in one error that names the run, not in a fault of the program."""
+    run = cut(recorded, tmp_path / ".kforge" / "runs", 10_000)
+    text = (run / LOG_NAME).read_bytes()
+    assert before in text
+    (run / LOG_NAME).write_bytes(text.replace(before, after))
+    with pytest.raises(KforgeError, match=f"run {run.name} cannot go on") as caught:
+        restored(recorded, run, tmp_path / ".kforge")
+    assert caught.value.hint
 
 
 def test_a_run_that_is_being_written_cannot_go_on(recorded: Opened) -> None:

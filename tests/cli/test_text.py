@@ -273,9 +273,11 @@ def test_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_event_kind_is_said_or_left_to_the_command() -> None:
-    """All kinds of the schema are either described or among those that the command says at its end."""
+    """Kinds of the schema are described, said at the command's end, or the state of a view (the tree, a meter)."""
     from kforge.cli.progress import _LINES
     from kforge.store.events import PAYLOADS
 
-    assert set(PAYLOADS) - set(_LINES) == {"written", "error", "run_finished"}
+    views = {"node", "model_text", "conversation", "meter"}
+    assert set(PAYLOADS) - set(_LINES) == {"written", "error", "run_finished"} | views
+    assert describe("lesson", {"text": "wider loads: 1.4 x"}) == "lesson: wider loads: 1.4 x"
     assert describe("run_finished", {}) is None

@@ -110,6 +110,15 @@ def test_layouts_keep_values_and_change_strides_or_offset(layout: str) -> None:
     assert (y.stride(), y.storage_offset()) != (X.stride(), X.storage_offset())
 
 
+def test_each_stride_alone_is_no_multiple_of_a_vector() -> None:
+    """Of rows that are whole vectors the addresses are not: by the row's stride (sliced), by the first one (apart)."""
+    x = torch.rand(2, 3, 9, 24)
+    odd = {name: [stride % 8 != 0 for stride in LAYOUTS[name](x).stride()] for name in ("sliced", "apart")}
+    assert odd == {"sliced": [False, False, True, True], "apart": [True, False, False, True]}
+    assert LAYOUTS["sliced"](x[0, 0]).stride() == (27, 1) and LAYOUTS["apart"](x[0, 0]).stride() == (25, 1)
+    assert all(LAYOUTS[name](x).data_ptr() % 64 == 0 for name in odd)
+
+
 def test_the_gaps_of_a_strided_input_are_poisoned() -> None:
     """A kernel that ignores strides reads large values, not zeros."""
     y = LAYOUTS["strided"](X)

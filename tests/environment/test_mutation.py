@@ -108,6 +108,16 @@ def test_an_operator_on_the_module_makes_its_edit(operator: str, expected: list[
     assert all(want.strip() in got for want, got in zip(expected, changed, strict=True)), changed
 
 
+def test_a_condition_within_another_goes_alone() -> None:
+    """Each of those joined by `and` inside a bracket; one that stands alone holds always."""
+    both = PYTHON.replace("aligned(x, 16) and cols", "V == 1 or ((s == 1 or t == 1) and cols")
+    both = both.replace("cols % 4 == 0", "cols % 4 == 0)")
+    found = [line.split("require=")[1] for line in after("require", "y[0] = 1.f;", both)]
+    assert found == ['{"V": "V == 1 or (cols % 4 == 0)"})', '{"V": "V == 1 or ((s == 1 or t == 1))"})']
+    alone = PYTHON.replace("aligned(x, 16) and ", "")
+    assert [line.split("require=")[1] for line in after("require", "y[0] = 1.f;", alone)] == ['{"V": "True"})']
+
+
 def test_every_operator_is_registered_with_a_description() -> None:
     """The registry is complete once its files are loaded."""
     names = set(load())

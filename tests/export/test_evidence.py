@@ -86,8 +86,8 @@ def _with_report(state: Path, change: dict[str, object]) -> None:
 
 
 REPORTS: dict[str, tuple[dict[str, object], str, tuple[str, ...]]] = {
-    "wrong": ({"status": Status.WRONG}, "its status is wrong", ("UNVERIFIED",)),
-    "hacked": ({"status": Status.HACKED}, "its status is hacked", ("UNVERIFIED",)),
+    "wrong": ({"status": Status.WRONG}, "it was judged wrong", ("UNVERIFIED",)),
+    "hacked": ({"status": Status.HACKED}, "it was judged hacked", ("UNVERIFIED",)),
     "fired": ({"detectors": (Detector("side_stream", True),)}, "detectors fired: side_stream", ("UNVERIFIED",)),
     "slower": ({"verdict": Verdict.SLOWER, "target": "a GPU"}, "it is slower than", ("SLOWER",)),
     "same": ({"verdict": Verdict.SAME, "target": "a GPU"}, "", ("SAME",)),

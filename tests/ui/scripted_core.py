@@ -229,6 +229,8 @@ class Core:
         return {"entry": 1, "files": [], "folder": str(self.op.parent)}
 
     def do_export(self, candidate: str, to: str, **_: Any) -> dict[str, Any]:
+        if to == "taken":
+            raise Refused("taken is not empty", "export")
         self.event("exported", candidate=candidate, folder=to, format="extension", stamp="EMULATOR ONLY")
         return {"folder": to, "stamp": "EMULATOR ONLY", "files": ["README.md"]}
 

@@ -115,8 +115,17 @@ def test_a_whole_session(tmp_path: Path) -> None:
         assert evidence["verified"] and evidence["stamps"] == ["EMULATOR ONLY", "UNTIMED"]
         core.ask("accept", candidate=judged["candidate"])
         assert (tmp_path / kernel).read_text() == edited
+        (tmp_path / kernel).write_text(edited + "// by hand\n")  # which no run has
+        mine = core.ask("hunks", candidate=digest, against="accepted")["against"]
+        kept = core.ask("apply_hunks", candidate=digest, against=mine, accepted=[], rejected=[])
+        assert kept == {"candidate": mine, "judged": False} and mine not in (digest, judged["candidate"])
+        refused = core.reply(core.send("undo"))["error"]["message"]
+        assert "edited since" in refused and (tmp_path / kernel).read_text().endswith("// by hand\n")
+        (tmp_path / kernel).write_text(edited)
         core.ask("undo")
         assert not (tmp_path / kernel).exists()
+        assert "no accept to undo" in core.reply(core.send("undo"))["error"]["message"]
+        assert core.ask("prepare") == {} and core.kinds().count("task_inspected") >= 2
 
         runs = core.ask("runs")["runs"]
         assert [row["status"] for row in runs] == ["verified", "verified"]

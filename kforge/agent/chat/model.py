@@ -127,10 +127,17 @@ def resolve_model(
     spec = _table(name, table)
     key = _key(url, origin, env, stored or _keyring)
     if not key and not is_local(url):
+        host = urlsplit(url).hostname
+        if origin == "kforge.toml" and (env.get("KFORGE_API_KEY") or env.get("OPENAI_API_KEY")):
+            raise MissingError(
+                f"no key is sent to {host}, which only kforge.toml names",
+                f"if you trust it: --base-url {url}, or KFORGE_BASE_URL, or a key of its own in the keyring: "
+                f"keyring set {SERVICE} {host}",
+            )
         raise MissingError(
-            f"no key for model {name} at {urlsplit(url).hostname}",
-            "set KFORGE_API_KEY (or OPENAI_API_KEY for OpenAI's own address), or store one: "
-            f"keyring set {SERVICE} {urlsplit(url).hostname}",
+            f"no key for model {name} at {host}",
+            "set KFORGE_API_KEY (or OPENAI_API_KEY for OpenAI's own address), or store one with the extra keyring: "
+            f"keyring set {SERVICE} {host}",
         )
     return Model(name.strip(), url, key, origin=origin, **spec)
 
@@ -167,12 +174,14 @@ def _address(option: str | None, of_model: str | None, config: Settings, env: Ma
 def _key(url: str, origin: str, env: Mapping[str, str], stored: Callable[[str], str]) -> Key:
     """KFORGE_API_KEY, else the keyring's for this host, else OPENAI_API_KEY.
 
-    OPENAI_API_KEY goes to OpenAI, and to an address that the user gave with it: a kforge.toml that came with somebody's
-    repository must not be able to call it to another host.
+    The variables go to OpenAI and to an address that the user gave with them: a kforge.toml that came with somebody's
+    repository must not be able to call them to another host. KFORGE_API_KEY also goes to this machine.
     """
     host = urlsplit(url).hostname or ""
-    value = env.get("KFORGE_API_KEY", "").strip() or stored(host)
-    if not value and (url == OPENAI or origin in ("command line", "environment")):
+    said = url == OPENAI or origin in ("command line", "environment")
+    value = env.get("KFORGE_API_KEY", "").strip() if said or is_local(url) else ""
+    value = value or stored(host)
+    if not value and said:
         value = env.get("OPENAI_API_KEY", "").strip()
     if any(ord(sign) < 33 or ord(sign) > 126 for sign in value):
         raise UsageError(f"the key for {host} holds a blank or a sign that no key has", "copy it again")

@@ -17,6 +17,7 @@ _TEMPLATE_MARKS = re.compile(r"<\|([A-Za-z0-9_]{2,40})\|>")
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
 )
+_LINE_ENDS = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")  # besides the newline
 PASSWORD = re.compile(r"developer-[0-9a-f]{16}")
 
 
@@ -35,7 +36,10 @@ def data(text: str, label: str) -> str:
 
 def developer(text: str, code: str) -> str:
     """The developer's own words, as the system prompt says how to know them."""
-    lines = [part.rstrip() for part in text.strip().splitlines() if part.strip()]
+    # A steer may quote a hunk of a model's: no line of it may begin where the quotation has none, or speak as another.
+    text = _TEMPLATE_MARKS.sub(r"< |\1| >", _LINE_ENDS.sub(" ", text.replace("\r\n", "\n")))
+    text = PASSWORD.sub("developer-[removed]", text.encode(errors="replace").decode())
+    lines = [part.rstrip() for part in text.strip().split("\n") if part.strip()]
     return f"[{code}] " + "\n".join(lines)
 
 

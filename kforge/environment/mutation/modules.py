@@ -38,10 +38,25 @@ def require(text: Module) -> Iterator[Change]:
             for key, value in zip(keyword.value.keys, keyword.value.values, strict=True):
                 if not isinstance(key, ast.Constant) or not isinstance(value, ast.Constant):
                     continue
-                terms = str(value.value).split(" and ")
-                for i, term in enumerate(terms):
-                    rest = " and ".join(terms[:i] + terms[i + 1 :]) or "True"
+                for term, rest in _without_one(str(value.value)):
                     yield _change(source, value, rest, f"{key.value!s} without {term}")
+
+
+def _without_one(condition: str) -> Iterator[tuple[str, str]]:
+    """(the condition that is gone, the rest) for each that is joined to others by `and`, at whatever depth."""
+    tree = ast.parse(condition, mode="eval").body
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)]
+    if not joined:
+        yield condition, "True"
+    for node in joined:
+        for term in node.values:
+            kept = " and ".join(_enclosed(condition, other) for other in node.values if other is not term)
+            yield _segment(condition, term), _with(condition, node, kept)
+
+
+def _enclosed(condition: str, node: ast.expr) -> str:
+    text = _segment(condition, node)
+    return f"({text})" if isinstance(node, ast.BoolOp) else text
 
 
 @module("contiguous", "a strided input is not made contiguous")

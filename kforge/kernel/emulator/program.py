@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from kforge.errors import EmulatorError, LaunchError
+from kforge.errors import EmulatorError, LaunchError, MisalignedError
 from kforge.kernel.emulator import recording
 from kforge.kernel.emulator.access import Access
 from kforge.kernel.emulator.build import Library, build_library
@@ -31,7 +31,7 @@ Dim3 = tuple[int, int, int]
 MAX_SHARED = 227 << 10  # bytes a block may have on sm_90
 MAX_FIBERS = 1 << 16  # threads that are alive at once in a cooperative launch
 _SPREAD_FROM = 8192  # CUDA threads from which starting OS threads (50 us) pays
-_GPU_ONLY, _TIMED_OUT = 2, 3
+_GPU_ONLY, _TIMED_OUT, _MISALIGNED = 2, 3, 4
 
 
 class _EntryPoint(ctypes.Structure):
@@ -293,5 +293,8 @@ def _raise(kernel: str, failure: int, text: str) -> None:
         raise EmulatorError(
             f"{kernel}: {instruction} at {place} runs on a GPU only", "judge this kernel on a GPU", gpu_only=instruction
         )
+    if failure == _MISALIGNED:
+        hint = "a GPU faults there: the vector form must ask for the alignment of address and strides"
+        raise MisalignedError(f"{kernel}: {text}", hint)
     hint = "raise KFORGE_EMULATOR_SECONDS, or look for a loop that waits" if failure == _TIMED_OUT else ""
     raise EmulatorError(f"{kernel}: {text}", hint)

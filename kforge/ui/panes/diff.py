@@ -352,8 +352,8 @@ Where hardly a line is the same (`op.py` against a kernel) lines that belong tog
         over = model.against[:8] if model.against else model.reference.name
         words = f"{model.candidate[:8]} over {over}"
         words += f"  figures: {self.view.metric} (m)" if self.view.metric else ""
-        head.update(plain(words))
-        foot.update(plain(self._said or self._standing(model)))
+        head.update(plain(words), layout=False)
+        foot.update(plain(self._said or self._standing(model)), layout=False)
 
     def _standing(self, model: DiffModel) -> str:
         if not model.related:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
+from typing import Any
 
 from textual.content import Content
 
@@ -43,8 +45,12 @@ class Layout:
     figures: int = 0  # cells of the widest figure
 
 
-def rows(model: DiffModel, layout: Layout) -> list[Row]:
-    """All of them, from top to bottom."""
+Parts = dict[Any, list[Row]]  # rows by what they show
+
+
+def rows(model: DiffModel, layout: Layout, parts: Parts | None = None) -> list[Row]:
+    """All of them, from top to bottom. parts: those made before for this model and layout; a decision changes few."""
+    parts = {} if parts is None else parts
     layout = replace(layout, figures=_widest_figure(model, layout))
     if not model.related:
         return list(_correspondence(model, layout))
@@ -52,7 +58,7 @@ def rows(model: DiffModel, layout: Layout) -> list[Row]:
     for file in model.files:
         found.append(Row(plain(file.name, "bold"), "diff--file"))
         mine = [(i, c) for i, c in enumerate(model.choices) if c.hunk.file == file.name]
-        found += _file(file, mine, len(model.choices), layout)
+        found += _file(file, mine, len(model.choices), layout, parts)
     return _moved_left(found) if layout.width < NARROW else found
 
 
@@ -89,16 +95,24 @@ def _widest_figure(model: DiffModel, layout: Layout) -> int:
     return 2 * widest + 1 if both else widest
 
 
-def _file(file: File, choices: Sequence[tuple[int, Choice]], total: int, layout: Layout) -> Iterator[Row]:
+def _file(file: File, choices: Sequence[tuple[int, Choice]], total: int, layout: Layout, parts: Parts) -> Iterator[Row]:
+    def made(key: tuple[Any, ...], make: Callable[[], Iterator[Row]]) -> list[Row]:
+        known = parts.get((file.name, *key))
+        if known is None:
+            known = parts[file.name, *key] = list(make())
+        return known
+
     old, new = 1, 1  # the next lines
     for index, choice in choices:
         hunk = choice.hunk
-        yield from _unchanged(file, old, new, hunk.old_start - old, layout, first=old == 1)
+        count, first = hunk.old_start - old, old == 1
+        yield from made((old, new, count), partial(_unchanged, file, old, new, count, layout, first=first))
         yield _header(index, choice, file, total, layout)
-        yield from (_beside if layout.sides else _unified)(file, index, choice, layout)
+        lines = _beside if layout.sides else _unified
+        yield from made((index, hunk.id), partial(lines, file, index, choice, layout))
         old, new = hunk.old_start + len(hunk.old), hunk.new_start + len(hunk.new)
     rest = max(_length(file.old_text) - old + 1, 0)
-    yield from _unchanged(file, old, new, rest, layout, first=not choices, last=True)
+    yield from made((old, new, rest), partial(_unchanged, file, old, new, rest, layout, first=not choices, last=True))
 
 
 def _length(text: str | None) -> int:

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from kforge.ui.gutter import Figures
 from kforge.ui.panes.diff_model import DiffModel
-from kforge.ui.panes.diff_rows import Layout, Row, rows
+from kforge.ui.panes.diff_rows import Layout, Parts, Row, rows
 from kforge.ui.panes.glyphs import glyphs
 from kforge.ui.panes.rows import LONGEST, Rows
 
@@ -38,6 +38,8 @@ class DiffView(Rows):
         self.sides = False
         self.metric = ""
         self.current = 0  # hunk
+        self._made: tuple[DiffModel, Layout] | None = None  # what the parts were made for
+        self._parts: Parts = {}
 
     @property
     def count(self) -> int:
@@ -59,7 +61,10 @@ class DiffView(Rows):
         if self.model is None:
             self.rows = []
             return
-        self.rows = rows(self.model, Layout(width - 1, self.signs, self.metric, self.two_columns))
+        layout = Layout(width - 1, self.signs, self.metric, self.two_columns)
+        if self._made != (self.model, layout):
+            self._made, self._parts = (self.model, layout), {}
+        self.rows = rows(self.model, layout, self._parts)
 
     @property
     def two_columns(self) -> bool:

@@ -189,6 +189,29 @@ def costs(report: Report) -> list[Content]:
     return table(rows)
 
 
+def task(facts: Mapping[str, Any]) -> Iterator[Content]:
+    """What is known of op.py before anything is proposed."""
+    for what in ("inputs", "outputs"):
+        if facts.get(what):
+            yield plain(f"{what} {one_line(', '.join(map(str, facts[what])), 300)}")
+    moved = [f"{what}s {size(facts[f'{what}_bytes'])}" for what in ("read", "write") if facts.get(f"{what}_bytes")]
+    work = [f"{count:.3g} {one_line(str(kind))} operations" for kind, count in (facts.get("flops") or {}).items()]
+    if moved or work:
+        yield plain(f"at least {', '.join([*moved, *work])}")
+    if facts.get("operators"):
+        yield plain(f"{facts['operators']} PyTorch operators", MUTED)
+    for note in list(facts.get("notes") or ())[:4]:
+        yield plain(one_line(str(note), 300), "$text-warning")
+
+
+def size(count: float) -> str:
+    """Bytes as a person writes them."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:.0f} bytes"
+
+
 def findings(profile: Mapping[str, Any], most: int = 3) -> Iterator[Content]:
     """At most three, best first, each with what to do."""
     rows = list(profile.get("findings") or ())

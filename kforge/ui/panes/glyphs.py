@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import locale
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -45,5 +44,5 @@ def glyphs(environment: Mapping[str, str] = os.environ) -> Glyphs:
     """ASCII where KFORGE_ASCII is set, on the Linux console, and where the terminal's encoding is not UTF-8."""
     if environment.get("KFORGE_ASCII") or environment.get("TERM") == "linux":
         return ASCII
-    encoding = getattr(sys.__stdout__, "encoding", None) or locale.getpreferredencoding(False)
-    return UNICODE if encoding.lower().replace("-", "").startswith("utf") else ASCII
+    # The locale's own: the streams are UTF-8 in any (kforge/cli/main.py), whatever the terminal can show.
+    return UNICODE if locale.getencoding().lower().replace("-", "").startswith("utf") else ASCII

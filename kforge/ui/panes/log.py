@@ -28,21 +28,31 @@ Every event as it came, and what the core process wrote to stderr. The whole log
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(max_lines=MOST, id=id)
         self._waiting: deque[str] = deque(maxlen=MOST)
+        self._in_sight = self._due = False
 
     def on_core_event(self, kind: str, data: Mapping[str, Any]) -> None:
         """Append one event."""
         if kind == "model_text":  # hundreds a second, and all of it again in model_call
             return
         text = str(data.get("text", "")) if kind == "log" else _short(data)
-        if not self._waiting:
+        if self._in_sight and not self._due:
+            self._due = True
             self.set_timer(SETTLE_S, self.settle)
         self._waiting.append(" ".join(clean(f"{kind:<14} {text}")[:WIDEST].split("\n")).expandtabs(4))
 
     def settle(self) -> None:
         """Write what came since the last time: together, for a line alone costs a millisecond."""
+        self._due = False
         if self._waiting and self.is_attached:
             self.write_lines(self._waiting)
             self._waiting.clear()
+
+    def on_show(self) -> None:
+        self._in_sight = True
+        self.settle()
+
+    def on_hide(self) -> None:
+        self._in_sight = False
 
     def clear(self) -> Self:
         """Forget everything: another session is shown."""

@@ -46,6 +46,7 @@ class ProfileView(Rows):
         self.profile: Mapping[str, Any] = {}
         self.baselines: dict[str, float] = {}
         self.floor: Mapping[str, Any] = {}
+        self.facts: dict[str, Any] = {}  # what was found out of op.py
         self.drawn: list[tuple[Content, str]] = []  # with their component class
 
     @property
@@ -72,7 +73,7 @@ class ProfileView(Rows):
     def _blocks(self, width: int) -> Iterator[tuple[str, Sequence[Content], bool]]:
         """(title, rows, whether they are wrapped)."""
         report, profile = self.report, self.profile
-        if not report and not profile and not self.floor and not self.baselines:
+        if not report and not profile and not self.floor and not self.baselines and not self.facts:
             yield (
                 "",
                 [Content.styled("Nothing is known yet: F2 looks for a candidate, F5 judges this one.", MUTED)],
@@ -83,6 +84,7 @@ class ProfileView(Rows):
             words = [evidence.headline(report)]
             words += [plain(text)] if (text := evidence.error_text(report)) else []
             yield "", words, True
+        yield "Task", list(evidence.task(self.facts)), True
         yield "Room", list(self._room()), True
         if profile:
             yield "Findings", list(evidence.findings(profile)), True
@@ -103,6 +105,8 @@ class ProfileView(Rows):
         if report:
             yield "Not tested", [plain(f"{self.signs.dot} {text}") for text in evidence.not_tested(report)], True
         yield "Missing", evidence.missing(profile, self.signs), True
+        if not report and not profile:
+            yield "", [Content.styled("F2 looks for a candidate, F5 judges the one that is open.", MUTED)], True
         if report and not profile:
             yield "", [Content.styled("Not profiled yet: p profiles it.", MUTED)], True
 
@@ -116,6 +120,8 @@ class ProfileView(Rows):
             limits = f", {stage['ceilings']}" if stage.get("ceilings") else ""
             where = f" ({source}{limits})" if source else ""
             yield plain(one_line(f"{bound} bound, floor {milliseconds(float(floor_ms))}{where}", 300))
+        elif self.facts and not self.profile:
+            yield plain("floor unknown: it is a GPU's bandwidth that makes one", "$text-warning")
         if stage.get("headroom") is not None:
             yield Content.assemble("the fastest baseline takes ", (f"{stage['headroom']:.2f}x", "bold"), " the floor")
         elif stage.get("headroom_reason"):
@@ -184,7 +190,11 @@ and energy, gates and detectors, and what was not tested or is missing on this m
     def on_core_event(self, kind: str, data: Mapping[str, Any]) -> None:
         """One event of the core; kinds that are no business of the profile change nothing."""
         if kind == "run_started":
-            self.view.baselines, self.view.floor, self._chosen = {}, {}, False
+            self._chosen = False
+        elif kind == "task_loaded":
+            self.view.baselines, self.view.floor = {}, {}
+        elif kind in ("task_inspected", "captured"):
+            self.view.facts |= data
         elif kind == "baseline_timed":
             self.view.baselines[str(data.get("name"))] = float(data.get("ms") or 0.0)
         elif kind == "floor":
@@ -209,7 +219,7 @@ and energy, gates and detectors, and what was not tested or is missing on this m
         """Forget everything: another session is shown."""
         self._known.clear()
         self._chosen = False
-        self.view.baselines, self.view.floor = {}, {}
+        self.view.baselines, self.view.floor, self.view.facts = {}, {}, {}
         self._choose("")
 
     def action_profile(self) -> None:
@@ -250,4 +260,4 @@ and energy, gates and detectors, and what was not tested or is missing on this m
             place = f", {order.index(self.candidate) + 1} of {len(order)}" if self.candidate in order else ""
             target = self.view.profile.get("target") or self.view.report.get("target") or ""
             words = f"candidate {self.candidate[:8]}{place}" + (f" on {one_line(str(target), 40)}" if target else "")
-        self.query_one("#profile-head", Static).update(plain(words))
+        self.query_one("#profile-head", Static).update(plain(words), layout=False)

@@ -50,6 +50,7 @@ class Rows(ScrollView, can_focus=True):
         self.cursor = 0
         self._strips: dict[tuple[int, bool], Strip] = {}
         self._pending = False
+        self._in_sight = False
         self._laid_out = 0  # width that the rows were made for
         self._widest = 0
 
@@ -74,10 +75,11 @@ class Rows(ScrollView, can_focus=True):
         return 0
 
     def renew(self) -> None:
-        """The rows changed."""
+        """The rows changed. Out of sight they are made when they come into it."""
         if not self._pending:
             self._pending = True
-            self.set_timer(SETTLE_S, self.settle)
+            if self._in_sight:
+                self.set_timer(SETTLE_S, self.settle)
 
     def renew_row(self, index: int) -> None:
         """One row shows something else."""
@@ -144,6 +146,14 @@ class Rows(ScrollView, can_focus=True):
     def on_resize(self, event: events.Resize) -> None:
         if self.scrollable_content_region.width != self._laid_out:
             self.settle()
+
+    def on_show(self) -> None:
+        self._in_sight = True
+        if self._pending:
+            self.settle()
+
+    def on_hide(self) -> None:
+        self._in_sight = False
 
     def on_focus(self) -> None:
         self._cursor_repainted()

@@ -74,6 +74,7 @@ Every attempt is one line: its number, candidate, state, gates, time and idea. I
         self._by_node: dict[Any, Attempt] = {}  # by the number that the present run gave
         self._leader = Leader()
         self._starred: Attempt | None = None
+        self._facts: dict[str, str] = {}  # of the task, as said last
         self._answers: dict[str, Answer] = {}
         self._steers: dict[Any, Steering] = {}
         self._counts = {"attempts": 0, "failures": 0}
@@ -116,6 +117,7 @@ Every attempt is one line: its number, candidate, state, gates, time and idea. I
         self._counts = {"attempts": 0, "failures": 0}
         self._by_node.clear()
         self._leader, self._starred = Leader(), None
+        self._facts.clear()
         self.list.empty()
         self._show_head()
 
@@ -158,12 +160,17 @@ Every attempt is one line: its number, candidate, state, gates, time and idea. I
         words += f", {failures} failed" if failures else ""
         if self.list.filter != "all":
             words += f"  filter: {self.list.filter} (f: next)"
-        self.query_one("#timeline-head", Static).update(Content(words))
+        self.query_one("#timeline-head", Static).update(Content(words), layout=False)
 
     def _say(self, kind: str, entry: Entry | None) -> None:
-        if entry is not None:
-            entry.kind = entry.kind or kind
-            self.list.add(entry)
+        if entry is None:
+            return
+        if entry.kind == "task":  # a run says again what opening the file has said
+            if self._facts.get(kind) == entry.words:
+                return
+            self._facts[kind] = entry.words
+        entry.kind = entry.kind or kind
+        self.list.add(entry)
 
     def _of(self, data: Mapping[str, Any]) -> Attempt | None:
         return self._attempts.get(str(data.get("candidate") or ""))

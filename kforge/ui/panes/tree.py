@@ -295,4 +295,4 @@ reward of what was judged at and below it. Dead ends say why nothing more is tri
         count = len(self.attempts)
         words = f"{count} attempt{'' if count == 1 else 's'}"
         words += f", search {one_line(self.attempts.steps.search)}" if self.attempts.steps.search else ""
-        self.query_one("#tree-head", Static).update(plain(words))
+        self.query_one("#tree-head", Static).update(plain(words), layout=False)

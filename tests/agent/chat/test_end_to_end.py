@@ -134,6 +134,9 @@ def test_a_model_that_fails_in_the_middle_does_not_take_the_best_along(here: Pat
             3,
         ),
         (["--model", "priceless", "--usd", "1"], "the price of priceless is unknown", 2),
+        (["--model", "scripted", "--budget", "9" * 400], "is not a duration", 2),
+        (["--model", "scripted", "--base-url", ""], "'' is not an endpoint", 2),
+        (["--model", "scripted", "--tokens", "9" * 400], "less than or equal to", 2),
     ],
 )
 def test_what_is_wrong_is_one_line_before_any_work(here: Path, options: list[str], words: str, code: int) -> None:

@@ -27,8 +27,8 @@ def test_address_comes_from_the_nearest_place() -> None:
     both = env | {"KFORGE_BASE_URL": "http://b/v1"}
     assert resolve(config, both, base_url="http://a/v1").base_url == "http://a/v1"
     assert resolve(config, both).base_url == "http://b/v1"
-    assert resolve(config, env).base_url == "http://c/v1"
-    assert resolve(Config(base_url="http://d/v1"), env).base_url == "http://d/v1"
+    assert resolve(config, env, stored="k").base_url == "http://c/v1"
+    assert resolve(Config(base_url="http://d/v1"), env, stored="k").base_url == "http://d/v1"
     assert resolve(Config(), env).base_url == "http://e/v1"
     assert resolve(Config(), {"KFORGE_API_KEY": "k"}).base_url == OPENAI
 
@@ -51,14 +51,16 @@ def test_local_endpoint_needs_no_key(url: str) -> None:
         resolve(Config(), base_url="http://127.0.0.1.example.org/v1")
 
 
-def test_key_of_openai_goes_to_no_address_of_a_file() -> None:
-    """OPENAI_API_KEY is sent to OpenAI and to an address that the user typed, never to one that a kforge.toml names."""
-    env = {"OPENAI_API_KEY": SECRET}
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "KFORGE_API_KEY"])
+def test_no_key_of_a_variable_goes_to_an_address_of_a_file(variable: str) -> None:
+    """A key is sent to OpenAI and to an address that the user typed, never to one that only a kforge.toml names."""
+    env = {variable: SECRET}
     assert resolve(Config(), env).key.reveal() == SECRET
     assert resolve(Config(), env, base_url=ELSEWHERE).key.reveal() == SECRET
     assert resolve(Config(), env | {"OPENAI_BASE_URL": ELSEWHERE}).key.reveal() == SECRET
-    with pytest.raises(MissingError):
+    with pytest.raises(MissingError, match=r"no key is sent to models\.example\.org, which only kforge\.toml names"):
         resolve(Config(base_url=ELSEWHERE), env)
+    assert resolve(Config(base_url=ELSEWHERE), env, stored="own").key.reveal() == "own"
     with pytest.raises(MissingError):
         resolve(Config(models={"m": {"base_url": ELSEWHERE}}), env)
 

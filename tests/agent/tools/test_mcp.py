@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -177,6 +178,30 @@ def test_a_stop_ends_the_call_that_it_is_for(desk: Desk, workspace: Path) -> Non
     (workspace / "softmax_kforge.py").write_text(MODULE)
     again = desk.call("evaluate", {"op": "softmax.py", "candidate": ".", "plan": "quick"}, lambda text: None)
     assert ": verified" in again.text
+
+
+def test_an_op_py_that_ends_the_process_leaves_stdout_to_the_protocol(workspace: Path) -> None:
+    """The server ends with it and says so on stderr; no object of ours is among the protocol's lines."""
+    (workspace / "softmax.py").write_text("import os\nos._exit(3)\n")
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    call = {"name": "evaluate", "arguments": {"op": "softmax.py", "candidate": "softmax_kforge.py"}}
+    asked = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "kforge", "mcp", "--device", "cpu"],
+        cwd=workspace, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert server.stdin is not None and server.stdout is not None and server.stderr is not None
+    with server:
+        server.stdin.write("".join(json.dumps(item) + "\n" for item in asked))
+        server.stdin.flush()
+        said = [json.loads(line) for line in server.stdout]
+        assert server.wait(60) == 2
+        assert "softmax.py: loading failed: the process ended with exit code 3" in server.stderr.read()
+    assert all(line["jsonrpc"] == "2.0" for line in said)
 
 
 def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

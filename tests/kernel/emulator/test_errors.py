@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from kforge.errors import BuildError, EmulatorError, LaunchError
+from kforge.errors import BuildError, EmulatorError, LaunchError, MisalignedError
 from kforge.kernel.emulator import load
 
 SOURCE = "errors"
@@ -31,6 +31,18 @@ def test_kernel_errors(launch, kernel, pattern, order):
         launch(kernel, 1, 32, np.zeros(64, np.float32), order=order)
     assert error.value.message.startswith(f"{kernel}: ")
     assert re.search(pattern, error.value.message), error.value.message
+
+
+@pytest.mark.parametrize(("kernel", "words"), [
+    ("vector_read", "errors.cu:45: misaligned read: the address is no multiple of 16 bytes, thread (1,0,0) of block"),
+    ("vector_write", "errors.cu:48: misaligned write: the address is no multiple of 8 bytes, thread (0,0,0) of block"),
+])  # fmt: skip
+def test_a_vector_off_its_alignment_stops_the_launch(launch, kernel, words):
+    """In mode fast too, though this processor reads it: a GPU faults there."""
+    with pytest.raises(MisalignedError) as error:
+        launch(kernel, 1, 2, np.zeros(64, np.float32))
+    assert words in error.value.message and error.value.kind == "misaligned"
+    launch("fine", 1, 64, np.zeros(64, np.float32))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_an_attempt_grows_while_it_runs() -> None:
         (("gate", {"candidate": digest, "name": "correctness", "passed": True}), "honesty ✓✓✓"),
         (
             ("evaluated", {"candidate": digest, "status": "verified", "verdict": "faster", "speedup": 1.53, "ms": 3.1}),
-            "✓ #1 00000000 verified faster 1.53x 3.1 ms",
+            "★ #1 00000000 verified faster 1.53x 3.1 ms",
         ),
     ]  # fmt: skip
 
@@ -199,11 +199,12 @@ def test_findings_prunes_and_the_best() -> None:
             pane.on_core_event(*proposed(number))
             judged = {"candidate": f"{number:016x}", "status": "verified", "verdict": "same", "ms": 3.0 - number}
             pane.on_core_event("evaluated", judged)
-            pane.on_core_event("best", {"candidate": f"{number:016x}"})
         pane.on_core_event("node", {"node": 1, "pruned": "three children were slower"})
         pane.on_core_event("profiled", {"candidate": f"{1:016x}", "profile": {"findings": [finding]}})
-        pane.on_core_event("best", {"candidate": f"{1:016x}"})  # of a run that knows less
-        assert ["★" in row for row in shown(pane.list)] == [False, True]
+        pane.on_core_event(*proposed(3))
+        pane.on_core_event("evaluated", {"candidate": f"{3:016x}", "status": "verified", "ms": None})
+        pane.on_core_event("best", {"candidate": f"{3:016x}"})  # of a run that knows less
+        assert ["★" in row for row in shown(pane.list)] == [False, True, False]
         await pilot.press("home", "enter")
         text = "\n".join(shown(pane.list))
         assert "pruned: three children were slower" in text

@@ -70,7 +70,7 @@ KFORGE_API int kforge_emulator_report_to(int fd) {
   return 1;
 }
 
-// What -fsanitize=alignment calls (libubsan is not linked).
+// What -fsanitize=alignment calls (libubsan is not linked): a record in mode `checked`, the end of the launch in `fast`.
 struct TypeMismatch {
   const char* file;
   unsigned line, column;
@@ -78,9 +78,13 @@ struct TypeMismatch {
   unsigned char log_alignment, kind;  // kind 1: store
 };
 KFORGE_API void __ubsan_handle_type_mismatch_v1(TypeMismatch* data, uintptr_t address) {
+  unsigned alignment = 1u << data->log_alignment;
+  if (kforge_emulator::descriptor < 0 && kforge_emulator::current)
+    kforge_emulator::fail(kforge_emulator::MISALIGNED, {"", data->file, int(data->line)},
+                          "misaligned %s: the address is no multiple of %u bytes",
+                          data->kind == 1 ? "write" : "read", alignment);
   if (kforge_emulator::descriptor < 0 || data->line == 0) return;
   std::string place = std::string(data->file) + ":" + std::to_string(data->line);
-  unsigned alignment = 1u << data->log_alignment;
   data->line = 0;  // each place once, as AddressSanitizer does
   kforge_emulator::write_record("misaligned", address, data->kind == 1, alignment, place, "");
 }

@@ -41,3 +41,9 @@ extern "C" __global__ void wrong_wmma_rank(float* p) {
   __shared__ float s;
   cooperative_groups::this_cluster().map_shared_rank(&s, 3)[0] = 1;  // line 42
 }
+extern "C" __global__ void vector_read(float* p) {
+  p[63] = reinterpret_cast<const float4*>(p + 5 * threadIdx.x)->w;  // line 45
+}
+extern "C" __global__ void vector_write(float* p) {
+  *reinterpret_cast<float2*>(p + 1) = make_float2(1, 2);  // line 48
+}

@@ -8,7 +8,7 @@
 #if defined(__SANITIZE_THREAD__)
 #define KFORGE_UNTRACED __attribute__((no_sanitize("thread")))
 #else
-#define KFORGE_UNTRACED
+#define KFORGE_UNTRACED __attribute__((no_sanitize("alignment")))  // ctypes places arguments as it likes
 #endif
 
 namespace kforge_emulator {

@@ -175,7 +175,7 @@ inline void acquire_fence() {
   if constexpr (kTraced) traced_acquire();
 }
 
-enum Failure { FAILED = 1, GPU_ONLY = 2, TIMED_OUT = 3 };
+enum Failure { FAILED = 1, GPU_ONLY = 2, TIMED_OUT = 3, MISALIGNED = 4 };
 [[noreturn]] void fail(Failure failure, Site site, const char* format, ...);
 #pragma GCC visibility pop
 [[noreturn]] inline void gpu_only(const char* instruction, Site site = KFORGE_HERE("")) {

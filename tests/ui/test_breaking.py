@@ -1,0 +1,498 @@
+"""What breaks an IDE: files that vanish or change, a core that speaks nonsense, wrong words, tiny terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from textual import events
+from textual.widgets import Markdown
+from textual.widgets._tabs import Underline
+
+from kforge.errors import KforgeError, UsageError
+from kforge.ui import core as core_module
+from kforge.ui import settings, slash
+from kforge.ui.app import KforgeApp
+from kforge.ui.core import Core
+from kforge.ui.gutter import Figures
+from kforge.ui.leader import Leader
+from kforge.ui.saying import Saying
+from kforge.ui.steer import LINE_END, SteerInput
+from kforge.ui.watch import Watch
+from tests.ui.driving import driven, on_screen, requests, until
+from tests.ui.scripted_core import FILES, KERNEL
+from tests.ui.test_app import ran
+
+
+def test_saving_asks_before_it_overwrites_another_program(op: Path) -> None:
+    """A change that nobody noticed yet is found when saving: the first time it is said, the second time overwritten."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        app.disk.close()  # no watcher helps
+        buffer = app.desk.editor.current
+        await pilot.press("x")
+        op.write_text("theirs\n")
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "changed on disk meanwhile" in app.bar.noticed)
+        assert op.read_text() == "theirs\n" and buffer.dirty and buffer.conflict
+        op.write_text("theirs again\n")
+        await pilot.press("ctrl+s")
+        await pilot.pause(0.1)
+        assert op.read_text() == "theirs again\n"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: not buffer.dirty)
+        assert op.read_text() == buffer.text and buffer.text.startswith("x")
+
+    driven(op, act)
+
+
+def test_a_removed_file_is_kept_here(op: Path) -> None:
+    """When op.py is removed its text is an unsaved edit: leaving warns, saving writes it again."""
+    before = op.read_text()
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        buffer = app.desk.editor.current
+        op.unlink()
+        await until(pilot, lambda: buffer.gone)
+        await until(pilot, lambda: "removed from disk" in on_screen(app))
+        assert buffer.dirty and buffer.text == before
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: "not saved: softmax.py" in app.bar.noticed)
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: not buffer.dirty)
+        assert op.read_text() == before
+
+    driven(op, act)
+
+
+def test_another_candidate_does_not_take_the_place_of_edits(op: Path) -> None:
+    """Edits of an accepted file survive a run that writes one of its name elsewhere, and an undo of the accept."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await until(pilot, lambda: app.desk.editor.buffer(KERNEL) is not None)
+        buffer = app.desk.editor.buffer(KERNEL)
+        buffer.take_text("mine\n", saved=False)
+        await pilot.press("f2")
+        await until(pilot, lambda: app.progress.status == "verified" and not app.core.busy)
+        await until(pilot, lambda: buffer.other)
+        app.desk.editor.activate(buffer)
+        await until(pilot, lambda: "your edits are kept" in on_screen(app))
+        assert buffer.text == "mine\n" and buffer.path == op.with_name(KERNEL)
+        await app.command("undo", "")
+        await until(pilot, lambda: buffer.gone)
+        assert app.desk.editor.buffer(KERNEL) is buffer and buffer.text == "mine\n" and buffer.dirty
+
+    for name, text in FILES.items():
+        op.with_name(name).write_text(text)
+    driven(op, act, accepted=True)
+
+
+def test_leaving_warns_of_each_new_edit(op: Path) -> None:
+    """The warning counts for the edits that it named, not for later ones; a dialog does not hide it."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await pilot.press("x", "ctrl+q")
+        await pilot.pause(0.1)
+        await pilot.press("ctrl+s", "y", "f1")
+        await until(pilot, lambda: len(app.screen_stack) == 2)
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: len(app.screen_stack) == 1 and "not saved" in app.bar.noticed)
+        assert app.is_running and op.read_text().startswith("x") and not op.read_text().startswith("xy")
+
+    driven(op, act)
+
+
+def test_odd_bytes_are_never_changed(op: Path) -> None:
+    """Form feeds, line separators, binary, empty files: shown, and what can be saved is saved as it was."""
+    kept = [b"\x00\x01\x02", b"", b"no newline", b"a\rb\r"]
+    locked = [b"a\x0cb\n", b"a\xe2\x80\xa8b\n", b"\xff\xfe\x00"]
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        for n, data in enumerate([*kept, *locked]):
+            odd = op.with_name(f"odd{n}.cu")
+            odd.write_bytes(data)
+            buffer = await app.desk.editor.open(odd)
+            app.desk.editor.focus_text()
+            await pilot.press("x", "backspace", "y", "ctrl+z", "ctrl+s")
+            assert odd.read_bytes() == data and buffer.read_only == (data in locked)
+            assert "\x00" not in on_screen(app)
+
+    driven(op, act)
+
+
+def test_a_huge_paste_takes_the_colours(op: Path) -> None:
+    """A paste of many lines is taken as one step without highlighting them at each key; undo takes it back."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        buffer = app.desk.editor.current
+        before = buffer.text
+        assert buffer.coloured
+        app.post_message(events.Paste("x = v[/]\n" * 5000))
+        await until(pilot, lambda: buffer.document.line_count > 5000)
+        await pilot.press("a")
+        assert not buffer.coloured and buffer.text.count("x = v[/]") == 5000
+        await pilot.press("ctrl+z", "ctrl+z")
+        assert buffer.text == before
+
+    driven(op, act)
+
+
+def test_wide_and_combining_characters(op: Path) -> None:
+    """Wide, combining and tab characters keep each line in the width of the terminal."""
+    op.write_text("漢字 = 1\n\tx = 'e\u0301' # tile[threadIdx.x] = v[/]\n" + "y" * 300_000 + "\n")
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await pilot.press("down", "end", "z", "pagedown", "end", "up")
+        rows = app.screen._compositor.render_strips()
+        assert {strip.cell_length for strip in rows} == {80} and "漢字 = 1" in on_screen(app)
+
+    driven(op, act, size=(80, 24))
+
+
+SAID = [
+    {"event": 5, "data": {}},
+    {"event": "evaluated", "data": "no object"},
+    {"event": "evaluated", "data": {}},
+    {"event": "gate", "data": {"passed": "maybe", "name": 3}},
+    {"event": "steer", "data": {"steer": [], "state": 1}},
+    {"event": "lost", "data": {}},
+    {"re": [1], "ok": True},
+    {"re": 10**9, "error": 3},
+    {"error": "words"},
+    [1, 2],
+]
+
+
+def test_a_core_that_speaks_nonsense(op: Path) -> None:
+    """Events and replies that make no sense end neither the IDE nor the reading of what comes after them."""
+    lines = [json.dumps(said) for said in SAID] + ["no json", "\x1b[2J\x07", "{" * 5000]
+    code = (
+        "import sys, json\n"
+        "for line in sys.stdin:\n"
+        f"    for said in {lines!r}: print(said, flush=True)\n"
+        "    sys.stderr.write('x' * 3000000 + '\\n'); sys.stderr.flush()\n"
+        "    n = json.loads(line)['id']\n"
+        "    print(json.dumps({'event': 'message', 'data': {'text': 'still here'}}), flush=True)\n"
+        "    print(json.dumps({'re': n, 'error': 7}), flush=True)\n"
+    )
+    app = KforgeApp(op, settings.Settings(), Core(op, command=[sys.executable, "-c", code]))
+
+    async def run() -> None:
+        async with app.run_test(size=(130, 40)) as pilot:
+            heard: list[str] = []
+            app.core.subscribe(lambda kind, data: heard.append(str(data.get("text", ""))))
+            await until(pilot, lambda: "still here" in heard, 30)
+            await until(pilot, lambda: "no error" in app.bar.noticed or "still here" in app.bar.noticed)
+            assert app.core.alive and max(map(len, heard)) <= core_module.WORDS
+
+    asyncio.run(run())
+
+
+def test_a_line_without_end(op: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core whose line is longer than anything meant ends, and who waits for it is told."""
+    monkeypatch.setattr(core_module, "LINE_BYTES", 1 << 16)
+    code = "import sys\nsys.stdin.readline()\nsys.stdout.write('x' * 9000000)\nsys.stdout.flush()\nsys.stdin.read()"
+
+    async def run() -> None:
+        core = Core(op, command=[sys.executable, "-c", code])
+        with pytest.raises(KforgeError, match="line of more than"):
+            await asyncio.wait_for(core.request("open"), 20)
+        assert not core.alive
+
+    asyncio.run(run())
+
+
+def test_a_core_that_cannot_start_is_said_for_good(op: Path) -> None:
+    """A core that ends at once (torch is missing) leaves its reason in sight and the file open."""
+    said = {"error": {"kind": "missing", "message": "torch is missing", "hint": "install it"}, "exit_code": 3}
+    command = [sys.executable, "-c", f"print({json.dumps(said)!r})"]
+    app = KforgeApp(op, settings.Settings(), Core(op, command=command))
+
+    async def run() -> None:
+        async with app.run_test(size=(130, 40)) as pilot:
+            await until(pilot, lambda: "torch is missing" in app.bar.noticed, 30)
+            await until(pilot, lambda: "the core ended" in on_screen(app))
+            app.bar.notice(app.bar._standing, stay=True)  # as when the notice's time is over
+            assert "torch is missing" in app.bar.noticed and "Softmax" in on_screen(app)
+
+    asyncio.run(run())
+
+
+def test_a_hanging_look_up_can_be_stopped(op: Path) -> None:
+    """Escape twice ends a core that does not even answer what it only looks up."""
+    code = (
+        "import sys, json\n"
+        "for line in sys.stdin:\n"
+        "    said = json.loads(line)\n"
+        "    if said['do'] not in ('hunks', 'stop'):\n"
+        "        print(json.dumps({'re': said['id'], 'ok': True, 'result': {'target': 't', 'rules': [], 'model': '',"
+        " 'out': '.'}}), flush=True)\n"
+    )
+    app = KforgeApp(op, settings.Settings(), Core(op, command=[sys.executable, "-c", code]))
+
+    async def run() -> None:
+        async with app.run_test(size=(130, 40)) as pilot:
+            await until(pilot, lambda: app.session, 30)
+            first = app.core.pid
+            app.candidate = "0" * 16
+            await pilot.press("f8")
+            await until(pilot, lambda: app.core.waits)
+            await pilot.press("escape", "escape")
+            await until(pilot, lambda: app.core.alive and app.core.pid != first)
+
+    asyncio.run(run())
+
+
+def judged(digest: str, ms: float | None = None, status: str = "verified", **more: Any) -> tuple[str, dict[str, Any]]:
+    return "evaluated", {"candidate": digest, "status": status, "ms": ms, "verdict": "untimed", **more}
+
+
+def test_the_best_is_the_same_everywhere(op: Path) -> None:
+    """Judging another candidate does not displace the best; a rule that it was not judged under does."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        first, other = "a" * 16, "b" * 16
+        app._on_core("run_started", {"task": "softmax.py", "command": "suggest"})
+        app._on_core("proposed", {"candidate": first, "node": 1, "parent_node": 0})
+        app._on_core(*judged(first, node=1))
+        app._on_core("best", {"candidate": first})
+        app._on_core("run_finished", {"status": "verified"})
+        app._on_core("run_started", {"task": "softmax.py", "command": "verify"})
+        app._on_core("proposed", {"candidate": other, "proposer": "user"})
+        app._on_core(*judged(other))
+        app._on_core("best", {"candidate": other})
+        app._on_core("run_finished", {"status": "verified"})
+
+        def everywhere() -> set[str]:
+            timeline, tree = app.desk.panes["timeline"], app.desk.panes["tree"]
+            starred = [d for d in (first, other) if timeline.attempt(d).best]
+            node = tree.view.best
+            return {app.progress.best, *starred, *([node.candidate] if node else [])}
+
+        assert everywhere() == {first} and f"best {first[:8]}" in app.progress.text()
+        app._on_core("constraint", {"name": "keep_nan", "action": "added"})
+        assert everywhere() == {""}
+        app._on_core(*judged(other, constraints=["keep_nan"]))
+        assert everywhere() == {other}
+        app._on_core("constraint", {"name": "keep_nan", "action": "removed"})
+        assert everywhere() == {first}
+
+    driven(op, act)
+
+
+def test_leader_by_time_and_task() -> None:
+    """The faster one leads, a report that takes its word back counts, another op.py begins anew."""
+    leader = Leader()
+    assert leader.apply(*judged("a", 2.0)) and not leader.apply(*judged("b", 3.0)) and leader.apply(*judged("c", 1.0))
+    assert leader.digest == "c" and leader.apply(*judged("c", status="wrong")) and leader.digest == "a"
+    leader.apply("task_loaded", {"digest": "one"})
+    assert leader.digest == "a" and leader.apply("task_loaded", {"digest": "two"}) and leader.digest == ""
+
+
+def test_what_is_ideal_is_not_hot() -> None:
+    """Figures at their ideal have no heat and are no hot lines; those above it are by how much; wide is cool."""
+    assert Figures("excess", values={1: 1.0, 2: 1.0}).hottest == []
+    figures = Figures("excess", values={1: 1.0, 2: 8.0, 3: 4.5})
+    assert figures.hottest == [2, 3] and [figures.heat(n) for n in (1, 2, 3)] == [0.0, 1.0, 0.5]
+    assert Figures("width", values={1: 16.0, 2: 4.0, 3: 1.0}).hottest == [3, 2]
+    assert Figures("instructions", values={1: 4.0, 2: 40.0}).hottest == [2, 1]
+
+
+def test_help_makes_no_links_of_file_names(op: Path) -> None:
+    """op.py in the help is text: .py is also a country."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await pilot.press("f1")
+        await until(pilot, lambda: app.screen.query(Markdown))
+        parser = app.screen.query_one(Markdown)._parser_factory()
+        assert "<a " not in parser.render("op.py and www.example.com")
+
+    driven(op, act)
+
+
+def test_what_is_known_before_any_run(op: Path) -> None:
+    """Opening the file is enough for shapes and floor to stand in the profile pane."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await pilot.press("f9")
+        await until(pilot, lambda: "float32[128, 1024]" in on_screen(app) and "floor 12.3 us" in on_screen(app))
+
+    driven(op, act)
+
+
+@pytest.mark.parametrize(
+    ("argument", "budget", "usd"),
+    [
+        ("120s 0.5", 120.0, 0.5),
+        *((words, None, None) for words in ("nan", "0", "60 nan", "60 inf", "60 -1", "-5 1", "60 1 2", "", "9" * 400)),
+    ],
+)
+def test_budget_nonsense(argument: str, budget: float | None, usd: float | None) -> None:
+    """Only numbers that limit something are taken."""
+    said: list[str] = []
+    bar = SimpleNamespace(notice=lambda text, **_: said.append(text))
+    app = SimpleNamespace(bar=bar, budget=None, usd=None)
+    Saying._set_budget(cast("Saying", app), argument)
+    assert (app.budget, app.usd) == (budget, usd) and said
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../secret.txt", "big.txt", "binary.bin"])
+def test_what_is_not_attached(tmp_path: Path, name: str) -> None:
+    """Files outside the folder, binary and enormous ones are refused, with the name."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (tmp_path / "secret.txt").write_text("s")
+    (folder / "big.txt").write_bytes(b"x" * (slash.ATTACHED_BYTES + 1))
+    (folder / "binary.bin").write_bytes(b"\0\1")
+    with pytest.raises(UsageError, match=name.rpartition("/")[2].partition(".")[0]):
+        slash.attach(f"look at @{name}#1-2", slash.reader(folder, dict))
+
+
+def test_pasting_into_the_steer_input(op: Path, tmp_path: Path) -> None:
+    """All lines of a paste arrive at the agent; a megabyte is refused in words and changes nothing."""
+    log = tmp_path / "requests"
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        line = app.query_one(SteerInput)
+        line.focus()
+        line.post_message(events.Paste("first [/]\r\n\tsecond\n"))
+        await until(pilot, lambda: line.value == f"first [/]{LINE_END}    second")
+        line.post_message(events.Paste("x" * 1_000_000))
+        await until(pilot, lambda: "too many to say" in app.bar.noticed)
+        await pilot.press("enter")
+        await until(pilot, lambda: requests(log, "steer"))
+        assert requests(log, "steer")[0]["text"] == "first [/]\n    second"
+
+    driven(op, act, log=str(log))
+
+
+@pytest.mark.parametrize("key", ["x", "ctrl+enter", "ctrl+i", "ctrl+m", "escape", "super+f", "enter", "f99"])
+def test_keys_that_cannot_be_pressed(key: str) -> None:
+    """Keys that a terminal does not send, or that are needed to type, are refused."""
+    with pytest.raises(UsageError, match=r"keys\.run"):
+        settings.parse({"keys": {"run": key}})
+    assert settings.parse({"keys": {"run": "ctrl+r,f6"}}).keys == {"run": "ctrl+r,f6"}
+
+
+def test_settings_that_cannot_be_written(tmp_path: Path) -> None:
+    """A value that would not be accepted is not written, not even for a moment."""
+    path = tmp_path / "kforge.toml"
+    path.write_text('[keys]\nrun = "f6"\n')
+    with pytest.raises(UsageError):
+        settings.store(path, "keys", "verify", "f6")
+    assert path.read_text() == '[keys]\nrun = "f6"\n'
+
+
+def test_from_large_to_tiny_and_back(op: Path) -> None:
+    """The terminal changes its size while a run streams; nothing breaks, and the panes are there again."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await pilot.press("f2")
+        for width, height in ((200, 60), (20, 5), (1, 1), (99, 3)):
+            await pilot.resize_terminal(width, height)
+            for pane in (*app.desk.panes, "editor"):
+                app.desk.show(pane, focus=True)
+                await pilot.pause()
+        await until(pilot, lambda: not app.core.busy)
+        await pilot.press("f1")
+        await pilot.resize_terminal(20, 5)
+        await pilot.press("escape")
+        await pilot.resize_terminal(130, 40)
+        await until(pilot, lambda: app.desk.panes["log"].region.width > 20 and app.desk.editor.region.width > 20)
+        lit = app.query_one("#pane-tabs").query_one(Underline)
+        await until(pilot, lambda: lit.highlight_end - lit.highlight_start >= 3 and lit.highlight_start > 20)
+
+    driven(op, act, pause=0.01)
+
+
+def test_every_action_at_any_moment(op: Path) -> None:
+    """Every command of the palette, before a run, with a candidate and under each other's dialogs: the app goes on."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await pilot.press("f2")
+        await until(pilot, lambda: ran(app))
+        for command in app.get_system_commands(app.screen):
+            if command.title.partition(" (")[0] in ("Quit", "Open in $EDITOR", "Run/stop"):
+                continue
+            command.callback()
+            await pilot.pause(0.01)
+            if len(app.screen_stack) > 1:
+                await pilot.press("f2", "f10", "escape")
+        await until(pilot, lambda: not app.core.busy and len(app.screen_stack) == 1)
+        assert app.is_running
+
+    driven(op, act)
+
+
+def test_ascii_terminal(op: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With KFORGE_ASCII the whole screen is ASCII, frames, bars and signs included."""
+    monkeypatch.setenv("KFORGE_ASCII", "1")
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await pilot.press("f2")
+        await until(pilot, lambda: ran(app))
+        for key in ("f8", "f9", "alt+2", "f1"):
+            await pilot.press(key)
+            await pilot.pause(0.1)
+            drawn = [
+                segment.text
+                for strip in app.screen._compositor.render_strips()
+                for segment in strip.apply_filter(app._filters[-1], app.screen.background_colors[1])
+            ]
+            odd = {c for text in drawn for c in text if not c.isascii()}
+            assert not odd, (key, odd)
+
+    driven(op, act)
+
+
+def test_no_watch_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has no watch left, the files are looked at instead."""
+    from watchdog.observers.inotify import InotifyObserver
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "inotify watch limit reached")
+
+    monkeypatch.setattr(InotifyObserver, "schedule", refuse)
+    told: list[set[Path]] = []
+    path = tmp_path / "a.py"
+    path.write_text("1")
+    watch = Watch(told.append)
+    watch.follow([path])
+    assert type(watch._observer).__name__ == "PollingObserver"
+    wait(lambda: watch._observer.is_alive())
+    path.write_text("other")
+    wait(lambda: told)
+    watch.close()
+    assert told[0] == {path}
+
+
+def wait(true: Callable[[], object], seconds: float = 15.0) -> None:
+    """Until something is so."""
+    import time
+
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_export_that_fails_says_why(op: Path) -> None:
+    """The reason stays in sight: "not exported" comes after it, not over it."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await pilot.press("f2")
+        await until(pilot, lambda: ran(app))
+        app.action_export()
+        await until(pilot, lambda: app.screen.query("#export-to"))
+        app.screen.query_one("#export-to").value = "taken"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "taken is not empty" in app.bar.noticed)
+
+    op.with_name("taken").mkdir()
+    driven(op, act)

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from kforge.cli.streams import narration, say
 from kforge.cli.text import has_cursor, plain, style, use_colour, width
-from kforge.store.events import TRANSIENT
+from kforge.store.schema import TRANSIENT
 
 Data = Mapping[str, Any]
 QUIET = TRANSIENT | {"model_started"}  # told by what follows

@@ -275,7 +275,7 @@ def test_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None
 def test_every_event_kind_is_said_or_left_to_the_command() -> None:
     """Kinds of the schema are described, said at the command's end, or the state of a view (the tree, a meter)."""
     from kforge.cli.progress import _LINES
-    from kforge.store.events import PAYLOADS
+    from kforge.store.schema import PAYLOADS
 
     views = {"node", "model_text", "conversation", "meter"}
     assert set(PAYLOADS) - set(_LINES) == {"written", "error", "run_finished"} | views

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from kforge.errors import KforgeError, StoreError, UsageError
-from kforge.store.events import PAYLOADS, SCHEMA, RunLog, replay, salvage
+from kforge.store.events import RunLog, replay, salvage
+from kforge.store.schema import PAYLOADS, SCHEMA
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from kforge.agent.chat.conversation import Conversation, digest
 from kforge.agent.chat.fenced import parse
 from kforge.agent.chat.journal import Journal
 from kforge.agent.search.tree import Tree
-from kforge.store.events import Event, check, replay
+from kforge.store.events import Event, replay
+from kforge.store.schema import check
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "local_model"
 

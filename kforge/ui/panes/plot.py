@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from textual.content import Content
 
-from kforge.profiling.pictures import rate_text
+from kforge.profiling.pictures import Point, Roof, rate_text
 from kforge.ui.panes.glyphs import MUTED, Glyphs
 from kforge.ui.text import one_line, plain
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille cell, by row and column
 _LEFT = 11  # cells of the labels of the vertical axis
 _COLOURS = {"floor": MUTED, "candidate": "bold $text-success"}
-
-
-@dataclass(frozen=True)
-class Point:
-    """A mark: operations a byte, operations a second."""
-
-    label: str
-    intensity: float
-    rate: float
-    measured: bool
-
-
-@dataclass(frozen=True)
-class Roof:
-    """bandwidth in bytes/s, peak in operations/s of `kind`; source: calibrated or data sheet."""
-
-    bandwidth: float
-    peak: float
-    kind: str
-    source: str
-    points: tuple[Point, ...]
-
-    @property
-    def ridge(self) -> float:
-        """Operations a byte from which arithmetic binds."""
-        return self.peak / self.bandwidth
 
 
 def read_roof(data: Mapping[str, Any] | None) -> Roof | None:

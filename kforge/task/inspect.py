@@ -256,7 +256,7 @@ def _check_deterministic(task: Task, module: torch.nn.Module, call: Call) -> flo
                 continue
             same_shape = first.shape == other.shape and first.dtype == other.dtype
             difference = _difference(first, other) if same_shape else math.inf
-            if difference > _allowed(task, module, call, i, first, difference):
+            if difference > _allowed(task, module, call, i, (first, other), difference):
                 what = f"{path} differs by up to {difference:.3g}" if math.isfinite(difference) else f"{path} differs"
                 raise TaskError(
                     f"{task.path.name}: the reference is non-deterministic: {what} between runs with the same seed",
@@ -277,20 +277,27 @@ def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
     return math.inf if not bool(gap.isfinite().all()) else gap.max().item() if gap.numel() else 0.0
 
 
-def _allowed(task: Task, module: torch.nn.Module, call: Call, i: int, first: torch.Tensor, difference: float) -> float:
-    """Rule (b) for output i: 4 x the run's own maximum error against fp64, plus one unit in the last place.
+def _allowed(
+    task: Task, module: torch.nn.Module, call: Call, i: int, runs: tuple[torch.Tensor, torch.Tensor], difference: float
+) -> float:
+    """Rule (b) for output i: 4 x the largest error of two runs against fp64, plus one unit in the last place.
+
+    Of both: a single number may lie next to the fp64 value by luck, and the other run is then no less deterministic.
 
     The fp64 side is an eager copy run twice: rounding noise shrinks with float64 (by 2^-29), true randomness does not,
     and then there is nothing to measure an error against: 0 is allowed.
     """
     import torch
 
+    first = runs[0]
+    if not math.isfinite(difference):
+        return 0.0
     if not first.is_floating_point():
         return 1.0 if first.dtype != torch.bool else 0.0
     wide = [_wide_run(task, module, call) for _ in range(2)]
     if i >= len(wide[0]) or _difference(wide[0][i], wide[1][i]) > difference * 2**-10:
         return 0.0
-    error = _difference(first, wide[0][i])
+    error = max(_difference(run, wide[0][i]) for run in runs)
     ulp = torch.finfo(first.dtype).eps * first.detach().double().abs().nan_to_num(0.0, 0.0, 0.0).max().item()
     return 4.0 * error + ulp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
 
@@ -14,10 +14,12 @@ from kforge.ui import files
 from kforge.ui.core import CoreLost
 from kforge.ui.diagnostics import find
 from kforge.ui.layout import EDITOR, PANES, Desk
+from kforge.ui.sessions import outcome
 from kforge.ui.steer import SteerBar
 
 if TYPE_CHECKING:
     from kforge.ui.core import Core
+    from kforge.ui.panes import TimelinePane
     from kforge.ui.progress import Progress
     from kforge.ui.settings import Settings
     from kforge.ui.watch import Watch
@@ -43,6 +45,7 @@ class Acting(App[int]):
     budget: float | None = None
     usd: float | None = None
     _refused = False  # op.py is no task as it is
+    _forgotten = False  # the core that knew the standing rules has ended by itself
 
     @property
     def desk(self) -> Desk:
@@ -63,27 +66,64 @@ class Acting(App[int]):
         except KforgeError as error:
             self._not_a_task(error)
             return
-        first, self.session = not self.session, found
-        self.progress.target = found["target"]
+        if self._forgotten:  # another core, which has heard of no rule yet
+            await self._remind()
+            found = {**found, "rules": [*found["rules"], *self._said_rules()]}
+        first = not self.session
+        earlier = await self._earlier(found) if first else []
+        self.session = found
+        self.progress.target, self.progress.refused = found["target"], False
         self.bar.set_rules((row["name"], row["origin"]) for row in found["rules"])
         self.model = self.model if self.model is not None else found["model"]
         accepted = found.get("accepted")
-        folder = Path(accepted["folder"]) if accepted else Path(found["out"])
         names = accepted["files"] if accepted else [f"{self.op.stem}_kforge.py", f"{self.op.stem}_kforge.cu"]
+        beside = not accepted and not Path(found["out"], names[0]).is_file()
+        folder = Path(accepted["folder"]) if accepted else self.op.parent if beside else Path(found["out"])
         await self.open_files([folder / name for name in names if (folder / name).is_file()], show=False)
         if accepted:
             self.candidate = self.progress.accepted = accepted["candidate"]
+            self.refresh_bindings()
         self.follow_files()
+        for text in earlier:
+            self._timeline().on_core_event("message", {"text": text, "level": "info"})
         if first or self._refused:
             self._refused = False
             self.desk.editor.take_diagnostics((), {self.op.name: self._op_text()})
             self.bar.notice("F2 looks for a faster kernel, F1 helps", stay=True)
         self.run_worker(self.prepare(), group="prepare", exclusive=True)
 
+    async def _earlier(self, found: Mapping[str, Any]) -> list[str]:
+        """What an earlier session has left: its last run, and what was accepted."""
+        known = await self.ask("runs") or {}
+        said = []
+        run = next((r for r in known.get("runs") or () if Path(str(r["task"])).name == self.op.name), None)
+        if run is not None:
+            said.append(f"last run: {outcome(run)}; /resume shows it")
+        accepted = found.get("accepted") or {}
+        there = [name for name in accepted.get("files") or () if Path(accepted["folder"], name).is_file()]
+        if there:
+            said.append(f"accepted: F10 exports it, /undo takes it back ({', '.join(there)})")
+        return said
+
+    def _timeline(self) -> TimelinePane:
+        pane = self.desk.panes["timeline"]
+        assert hasattr(pane, "end_attempts")
+        return cast("TimelinePane", pane)
+
+    def _said_rules(self) -> list[dict[str, str]]:
+        """The standing rules that op.py does not have itself."""
+        return [{"name": name, "origin": who} for name, who in self.bar.rules.items() if who != "op.py"]
+
+    async def _remind(self) -> None:
+        """Tell a new core the rules that stand."""
+        self._forgotten = False
+        for row in self._said_rules():
+            await self.ask("constrain", text=row["name"])
+
     def _not_a_task(self, error: KforgeError) -> None:
         """Why, for as long as it holds, and on its line where it names one."""
         self.say_error(error)
-        self._refused = True
+        self._refused = self.progress.refused = True
         self.bar.stand(f"{error.message} ({error.hint})" if error.hint else error.message)
         self.desk.editor.take_diagnostics(find(error.message), {self.op.name: self._op_text()})
 
@@ -201,6 +241,8 @@ class Acting(App[int]):
 
     async def _hand_over_waiting(self) -> None:
         """What was said while no core was there."""
+        if self._forgotten:
+            await self._remind()
         for waiting in [w for w in self.bar.waiting if w.id < 0]:
             self.bar.remove_waiting(waiting.id)
             if await self.ask("steer", text=waiting.text, when=waiting.when) is None:
@@ -216,6 +258,7 @@ class Acting(App[int]):
         what = self.core.busy
         clean = await self.core.stop()
         self.progress.running, self.progress.doing = False, ""
+        self._timeline().end_attempts()
         kept = "; the run is kept (/resume continues it)" if what in ("run", "resume") else ""
         self.bar.notice(f"{what or 'that'} stopped{kept}", stay=True)
         if not clean:
@@ -224,16 +267,16 @@ class Acting(App[int]):
 
     async def _open_again(self) -> None:
         """A new core knows nothing of this session yet."""
-        found = await self.ask("open", op=str(self.op))
-        for rule, origin in list(self.bar.rules.items()):
-            if found is not None and origin not in ("op.py",):
-                await self.ask("constrain", text=rule)
+        if await self.ask("open", op=str(self.op)) is not None:
+            await self._remind()
 
     def action_verify(self) -> None:
         """Judge the candidate as the editor has it."""
         self.work(self._verify())
 
     async def _verify(self) -> None:
+        if self._forgotten:
+            await self._remind()
         module = self._module()
         if module is None:
             self.bar.notice("there is no candidate to verify yet: F2 looks for one", error=True)
@@ -288,8 +331,8 @@ class Acting(App[int]):
         self.desk.show(order[order.index(here) + 1], focus=True)
 
     def action_steer(self) -> None:
-        """Into the steer input."""
-        self.query_one("#steer").focus()
+        """Into the steer input, at once: keys that follow are meant for it."""
+        self.screen.set_focus(self.query_one("#steer"))
 
     def action_next_tab(self) -> None:
         self.desk.editor.cycle()

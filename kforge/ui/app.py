@@ -17,6 +17,7 @@ from kforge.errors import KforgeError
 from kforge.ui import actions, layout, themes
 from kforge.ui.ascii import AsciiFilter
 from kforge.ui.core import Core
+from kforge.ui.deciding import WORK
 from kforge.ui.diagnostics import of_event
 from kforge.ui.layout import NARROW, Desk, Pane
 from kforge.ui.panes.glyphs import glyphs
@@ -197,7 +198,9 @@ class KforgeApp(Wishes):
         self.refresh_bindings()
 
     def _core_message(self, data: Mapping[str, Any]) -> None:
-        self.bar.notice(str(data["text"]), error=data.get("level") == "warning")
+        warning = data.get("level") == "warning"
+        if warning or not self.bar.urgent:  # the timeline has it anyway
+            self.bar.notice(str(data["text"]), error=warning)
 
     def _core_error(self, data: Mapping[str, Any]) -> None:
         self.bar.notice(str(data["message"]), error=True)
@@ -207,6 +210,8 @@ class KforgeApp(Wishes):
 
     def _core_lost(self, error: KforgeError) -> None:
         self.progress.running, self.progress.doing = False, ""
+        self._forgotten = True
+        self._timeline().end_attempts()
         self.bar.disown()
         self.say_error(error)
         self.bar.stand(error.message)
@@ -227,6 +232,9 @@ class KforgeApp(Wishes):
 
     def _show_status(self) -> None:
         self._status_due = False
+        if not self.core.busy:
+            self.progress.doing = ""
+            self._warned = {what: at for what, at in self._warned.items() if not what.startswith(WORK)}
         for line in self.query(StatusLine):
             line.show(self.progress, self.model or "")
 
@@ -248,15 +256,17 @@ class KforgeApp(Wishes):
                 self.bar.notice("escape again stops")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing under a dialog; accept is offered until a candidate is accepted, then export."""
-        if len(self.screen_stack) > 1 and action in self._own:
-            return False
+        """Nothing under a dialog."""
+        return not (len(self.screen_stack) > 1 and action in self._own)
+
+    def offers(self, action: str) -> bool:
+        """Whether the key bar has it: accept until a candidate is accepted, then export. The keys always answer."""
         verified = self.progress.reports.get(self.candidate, {}).get("status") == "verified"
         accepted = bool(self.candidate) and self.progress.accepted == self.candidate
         if action == "accept":
             return verified and not accepted
         if action == "export":
-            return accepted or None if verified else False
+            return accepted
         return True
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:

@@ -9,6 +9,8 @@ from kforge.ui.editing import Editing
 from kforge.ui.saying import Saying
 from kforge.ui.themes import THEMES, theme_name
 
+WORK = "work: "  # before the name of what is in progress, among the things that leaving would lose
+
 
 class Deciding(Editing, Saying):
     """Actions on `self.candidate`, and dialogs."""
@@ -18,7 +20,9 @@ class Deciding(Editing, Saying):
     def _chosen(self) -> str:
         """The candidate that is meant, "" with a notice where there is none."""
         if not self.candidate:
-            self.bar.notice("there is no candidate yet: F2 looks for one", error=True)
+            module = self._module()
+            words = f"{module.name} is not judged yet: F5 does that" if module else ""
+            self.bar.notice(words or "there is no candidate yet: F2 looks for one", error=True)
         return self.candidate
 
     # diff
@@ -83,7 +87,9 @@ class Deciding(Editing, Saying):
 
     def action_accept(self) -> None:
         """See the evidence, then decide."""
-        if self._chosen():
+        if self.candidate and self.candidate == self.progress.accepted:
+            self.bar.notice("it is accepted already: F10 exports it, /undo takes it back")
+        elif self._chosen():
             self.work(self.ask_to_accept(), "accept")
 
     async def ask_to_accept(self) -> None:
@@ -109,8 +115,10 @@ class Deciding(Editing, Saying):
             self.bar.notice(f"taken back: {done['folder']} is as it was", stay=True)
 
     def action_export(self) -> None:
-        """Make a package."""
-        if self._chosen():
+        """Make a package of what is accepted."""
+        if self._chosen() and self.candidate != self.progress.accepted:
+            self.bar.notice("accept it first: F4", error=True)
+        elif self.candidate:
             self.work(self._export(), "export")
 
     async def _export(self) -> None:
@@ -196,13 +204,19 @@ class Deciding(Editing, Saying):
         self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
 
     async def action_quit(self) -> None:
-        """Leave, unless edits would be lost: then a second time, with the same edits."""
+        """Leave, unless edits or work would be lost: then a second time, with the same edits and work."""
         unsaved = {buffer.file: hash(buffer.text) for buffer in self.desk.editor.unsaved}
-        if unsaved and unsaved != self._warned:
-            self._warned = unsaved
+        work = "" if self.core.busy == "open" else self.core.busy
+        lost = {**unsaved, **({WORK + work: 0} if work else {})}
+        if lost and lost != self._warned:
+            self._warned = lost
             if len(self.screen_stack) > 1:  # a dialog would hide what is said
                 self.screen.dismiss(None)
             names = ", ".join(unsaved)
-            self.bar.notice(f"not saved: {names}; ctrl+s saves, ctrl+q again leaves", error=True)
+            words = f"not saved: {names}; ctrl+s saves, ctrl+q again leaves" if unsaved else ""
+            if work:
+                under_way = f"{work} is under way: ctrl+q again leaves and ends it"
+                words = f"{words} and ends the {work}" if words else under_way
+            self.bar.notice(words, error=True)
             return
         self.exit(0)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
@@ -35,6 +35,20 @@ class FileTabs(Tabs):
     def validate_active(self, active: str) -> str:
         """None of them, when they are gone already."""
         return super().validate_active(active) if self.query(Underline) else ""
+
+
+class FindInput(Input):
+    """The bar's line. Enter and escape are for it, whatever has the focus when a binding would be looked for."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        pane = self.parent
+        if event.key in ("enter", "escape") and isinstance(pane, EditorPane):
+            event.stop()
+            event.prevent_default()
+            if event.key == "enter":
+                pane.submitted(self.value)
+            else:
+                pane.close_bar()
 
 
 class EditorPane(Vertical):
@@ -69,7 +83,7 @@ class EditorPane(Vertical):
         """Tabs, the buffers, the bar, a line on where the cursor is."""
         yield FileTabs()
         yield ContentSwitcher()
-        yield Input(id="find", placeholder="find")
+        yield FindInput(id="find", placeholder="find")
         yield Static(id="line")
 
     # buffers
@@ -146,7 +160,7 @@ class EditorPane(Vertical):
     def focus_text(self) -> None:
         """Put the focus into the text that is shown."""
         if self.current is not None:
-            self.current.focus()
+            self.screen.set_focus(self.current)
 
     def save(self) -> Buffer | None:
         """Write what is shown. KforgeError where it cannot be written."""
@@ -225,30 +239,31 @@ class EditorPane(Vertical):
         bar.placeholder = "find (enter: next, shift+tab: previous)" if what == "find" else "line"
         bar.value = self._words if what == "find" else ""
         bar.display = True  # by a class it could not take the focus yet
-        bar.focus()
+        self.screen.set_focus(bar)  # not later: the next key is meant for it
 
     def close_bar(self) -> bool:
         """Put the bar away; False where it was not open."""
         bar = self.query_one("#find", Input)
         if not bar.display:
             return False
+        here = self.screen.focused is bar  # it may have gone on, while this key was on its way
         bar.display = False
-        self.focus_text()
+        if here:
+            self.focus_text()
         return True
 
     def find_next(self, *, forward: bool = True) -> bool:
         """The next occurrence of what was looked for last."""
         return self.current is not None and self.current.find(self._words, forward=forward)
 
-    @on(Input.Submitted, "#find")
-    def _submitted(self, event: Input.Submitted) -> None:
-        event.stop()
+    def submitted(self, words: str) -> None:
+        """Look for the words, or go to the line."""
         if self._finding == "line":
-            if self.current is not None and event.value.strip().isdigit():
-                self.current.go_to(int(event.value))
+            if self.current is not None and words.strip().isdigit():
+                self.current.go_to(int(words))
             self.close_bar()
             return
-        self._words = event.value
+        self._words = words
         if not self.find_next():
             self._tell(f"not found: {one_line(self._words, 40)}")
 

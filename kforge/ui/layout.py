@@ -114,9 +114,9 @@ class Desk(Horizontal):
         inside = [w for w in pane.walk_children(Widget) if w.focusable]
         target = pane if pane.can_focus else (inside[0] if inside else None)
         if target is not None:
-            target.focus()
+            self.screen.set_focus(target)
         else:
-            self.query_one("#pane-tabs", Tabs).focus()
+            self.screen.set_focus(self.query_one("#pane-tabs", Tabs))
 
     @property
     def focused_pane(self) -> str:

@@ -34,6 +34,7 @@ class Progress:
     accepted: str = ""
     exported: str = ""
     lost: bool = False  # no core is there
+    refused: bool = False  # op.py is no task as it is
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
         """Take one event in."""
@@ -60,7 +61,7 @@ class Progress:
             parts.append(" ".join(p for p in ("best", best.digest[:8], time_, gain, best.verdict) if p))
         elif self.status:
             parts.append(self.status)
-        parts.append("the core ended" if self.lost else self.target or "starting")
+        parts.append("the core ended" if self.lost else "no task" if self.refused else self.target or "starting")
         parts.append(self.model or model or "engine")
         if self.tokens or self.usd:
             parts.append(f"{_short(self.tokens)} tokens ${self.usd:.2f}")

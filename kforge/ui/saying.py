@@ -107,5 +107,6 @@ class Saying(Acting):
             if hasattr(pane, "clear"):
                 pane.clear()
         self.progress = Progress(target=self.progress.target)
+        self.bar.notice("", stay=True)  # of an earlier run
         if await self.ask("events", run=run) is not None:
             self._ended(await self.ask("resume", run=run))

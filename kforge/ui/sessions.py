@@ -25,7 +25,11 @@ class SessionScreen(ListScreen):
 def describe(run: Mapping[str, Any]) -> str:
     """A run in one line: when, how it ended, what it found."""
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(run["started"])))
-    gain = f"{run['speedup']:.2f}x" if run.get("speedup") else ""
-    parts = [started, run.get("status") or "unfinished", run.get("verdict") or "", gain]
     count = int(run.get("evaluations") or 0)
-    return one_line("  ".join(str(p) for p in (*parts, f"{count} evaluation{'s' if count != 1 else ''}") if p), 160)
+    return one_line(f"{started}  {outcome(run, '  ')}  {count} evaluation{'s' if count != 1 else ''}", 160)
+
+
+def outcome(run: Mapping[str, Any], between: str = ", ") -> str:
+    """How a run ended and what it found."""
+    gain = f"{run['speedup']:.2f}x" if run.get("speedup") else ""
+    return between.join(str(p) for p in (run.get("status") or "unfinished", run.get("verdict"), gain) if p)

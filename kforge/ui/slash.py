@@ -45,11 +45,14 @@ SLASH = {
 
 
 def parse(text: str) -> tuple[str, str] | None:
-    """(name, argument) of a slash command, None for plain words. UsageError: an unknown one, or no argument given."""
-    if not re.match(r"/[a-z]", text):  # a path or a comment is no command
+    """(name, argument) of a slash command, None for plain words. UsageError: an unknown one, or no argument given.
+
+    A path is plain words, if its first folder exists: "/foo/help" is a command that was not cleared away.
+    """
+    if not re.match(r"/[a-z]", text):  # a comment is no command
         return None
     name, _, argument = text[1:].partition(" ")
-    if "/" in name:
+    if "/" in name and Path("/", name.partition("/")[0]).exists():
         return None
     if name not in SLASH:
         close = get_close_matches(name, SLASH, n=1)

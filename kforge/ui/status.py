@@ -49,8 +49,9 @@ class KeyBar(Static):
         """(key, title, action) in order."""
         own: list[Row] = []
         app: list[Row] = []
+        offers = getattr(self.app, "offers", lambda _: True)
         for node, binding, enabled, _ in self.screen.active_bindings.values():
-            if binding.show and enabled:
+            if binding.show and enabled and (node is not self.app or offers(binding.action)):
                 (app if node is self.app else own).append((binding.key, binding.description, binding.action))
         order = {a: n for n, a in enumerate(self.app.footer_order())} if hasattr(self.app, "footer_order") else {}
         app.sort(key=lambda row: order.get(row[2], 99))

@@ -123,6 +123,14 @@ class SteerInput(Input):
             self._history = [*self._history, text][-HISTORY:]
         self._at = len(self._history)
 
+    async def _on_key(self, event: events.Key) -> None:
+        """Enter is for this line, whatever has the focus by the time that a binding would be looked for."""
+        bar = self.parent
+        if event.key == "enter" and isinstance(bar, SteerBar):
+            event.stop()
+            event.prevent_default()
+            bar.submit("now")
+
     def _on_paste(self, event: events.Paste) -> None:
         """Every line of it: Textual keeps the first one only. A line end is shown as a sign until it is said."""
         event.stop()
@@ -223,16 +231,16 @@ class SteerBar(Vertical):
         self._standing = text
 
     @property
+    def urgent(self) -> bool:
+        """Whether the notice says what went wrong, or asks something, and its time is not over."""
+        return self._timer is not None and self.query_one("#notice", Static).has_class("-error")
+
+    @property
     def noticed(self) -> str:
         """The text of the notice."""
         return str(self.query_one("#notice", Static).content)
 
     # what is said
-
-    @on(Input.Submitted, "#steer")
-    def _entered(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.submit("now")
 
     def submit(self, when: str) -> None:
         """Hand over what is typed; an unknown command stays in the input."""
@@ -269,7 +277,7 @@ class SteerBar(Vertical):
         self._editing = event.waiting
         line.value = event.waiting.text.replace("\n", LINE_END)
         line.cursor_position = len(line.value)
-        line.focus()
+        self.screen.set_focus(line)
         self.notice("editing what waits: enter puts it back")
 
     # what is known

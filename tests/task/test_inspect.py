@@ -96,6 +96,19 @@ def test_rounding_noise_is_reported_and_accepted(load):
     assert 0.0 < facts.run_to_run < 1e-4
 
 
+def test_one_run_next_to_the_exact_value_is_no_randomness(load):
+    """A single number that one run hits exactly and the next misses by rounding: reported, and accepted."""
+    facts = inspect_task(
+        load(
+            "calls = [0]\ndef reference(x):\n    calls[0] += x.dtype == torch.float32\n"
+            "    values = [x[0], x[1], -x[0]] if calls[0] % 2 else [x[0], -x[0], x[1]]\n"
+            "    return values[0] + values[1] + values[2]\n"
+            "def get_inputs():\n    return [torch.tensor([1e4, 1.0001])]\n"
+        )
+    )
+    assert 0.0 < facts.run_to_run < 1e-3
+
+
 def test_inspection_leaves_the_random_state_alone(load):
     """The caller's generator does not move."""
     torch.manual_seed(0)

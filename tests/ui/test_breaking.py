@@ -488,6 +488,7 @@ def test_export_that_fails_says_why(op: Path) -> None:
     async def act(app: KforgeApp, pilot: Any) -> None:
         await pilot.press("f2")
         await until(pilot, lambda: ran(app))
+        app.progress.accepted = app.candidate
         app.action_export()
         await until(pilot, lambda: app.screen.query("#export-to"))
         app.screen.query_one("#export-to").value = "taken"

@@ -162,7 +162,7 @@ def test_what_is_a_command(words: str, meant: tuple[str, str] | None) -> None:
     assert slash.parse(words) == meant
 
 
-@pytest.mark.parametrize("words", ["/reject", "/constraint ", "/nothing"])
+@pytest.mark.parametrize("words", ["/reject", "/constraint ", "/nothing", "/nothing/help", "/nothingmore words"])
 def test_commands_that_cannot_be_read(words: str) -> None:
     """A missing argument and an unknown name are said."""
     with pytest.raises(UsageError):

@@ -96,7 +96,7 @@ class AcceptScreen(Dialog[bool]):
 
 
 def accept_text(evidence: Mapping[str, Any], signs: Glyphs) -> Iterator[Content]:
-    """The evidence in lines: what holds, what was not tested, what is written where."""
+    """In lines: what holds, what is written where, the evidence, what was not tested."""
     report = evidence.get("report") or {}
     problem = str(evidence.get("problem") or "")
     if report:
@@ -110,6 +110,17 @@ def accept_text(evidence: Mapping[str, Any], signs: Glyphs) -> Iterator[Content]
             yield Content.styled("It cannot be accepted as it is: F5 judges it.", "$text-error")
     for warning in [*(evidence.get("warnings") or ()), *(report.get("warnings") or ())][:4]:
         yield plain(f"warning: {one_line(str(warning), 300)}", "$text-warning")
+    yield Content("")
+    folder = str(evidence.get("folder") or "")
+    yield Content.assemble(
+        ("Written to ", "bold"), plain(one_line(folder, 400), "bold"), (" (op.py stays as it is):", "")
+    )
+    for name in evidence.get("files") or ():
+        there = Path(folder, str(name)).exists()
+        yield Content.assemble(
+            f"{signs.arrow} ", plain(one_line(str(name), 200)),
+            ("  replaces the one that is there; u takes it back" if there else "  new", MUTED),
+        )  # fmt: skip
     for lines in (words.times(report, {}), words.costs(report)):
         if lines:
             yield Content("")
@@ -123,14 +134,3 @@ def accept_text(evidence: Mapping[str, Any], signs: Glyphs) -> Iterator[Content]
         yield Content("")
         yield Content.styled("Not tested", "bold")
         yield from (plain(f"{signs.dot} {text}") for text in untested)
-    yield Content("")
-    folder = str(evidence.get("folder") or "")
-    yield Content.assemble(
-        ("Written to ", "bold"), plain(one_line(folder, 400), "bold"), (" (op.py stays as it is):", "")
-    )
-    for name in evidence.get("files") or ():
-        there = Path(folder, str(name)).exists()
-        yield Content.assemble(
-            f"{signs.arrow} ", plain(one_line(str(name), 200)),
-            ("  replaces the one that is there; u takes it back" if there else "  new", MUTED),
-        )  # fmt: skip

@@ -296,7 +296,10 @@ def _correspondence(model: DiffModel, layout: Layout) -> Iterator[Row]:
     """Each line of the reference that a kernel computes, with the kernel's lines; the rest of it only counted."""
     by_name = {entry.name: entry for entry in model.files}
     yield Row(
-        plain(f"{model.reference.name} {layout.signs.arrow} {', '.join(by_name)}: accepted whole (a)", "bold"),
+        plain(
+            f"{model.reference.name} {layout.signs.arrow} {', '.join(by_name)}: only whole: a accepts it, r rejects it",
+            "bold",
+        ),
         "diff--file",
     )
     if not model.pairs:

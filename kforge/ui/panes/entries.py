@@ -20,6 +20,7 @@ KEPT = 16_000  # characters of one text; the whole of it is in the run's log
 COLOURS = {
     "verified": "$text-success", "faster": "$text-success", "built": "$text-warning", "same": "$text-warning",
     "unclear": "$text-warning", "mixed": "$text-warning", "untimed": "$text-warning", "slower": "$text-error",
+    "stopped": "$text-warning",
 }  # fmt: skip
 _GATES = ("static", "build", "correctness", "honesty", "memory", "model", "performance")
 

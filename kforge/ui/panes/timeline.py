@@ -106,6 +106,8 @@ Every attempt is one line: its number, candidate, state, gates, time and idea. I
         if handler is not None:
             handler(data)
         elif kind in SENTENCES:
+            if kind in ("stopped", "run_finished"):
+                self.end_attempts()
             self._say(kind, SENTENCES[kind](data))
         if self._leader.apply(kind, data):
             self._star()
@@ -208,10 +210,20 @@ Every attempt is one line: its number, candidate, state, gates, time and idea. I
         if data["name"] == "static":  # a further evaluation begins
             attempt.gates, attempt.cases, attempt.wrong_cases = {}, 0, []
         attempt.gate(data)
-        attempt.stage = {"static": "building", "build": "correctness", "correctness": "honesty"}.get(
-            str(data["name"]), "timing"
-        )
+        attempt.stage = {
+            "static": "building",
+            "build": "correctness",
+            "correctness": "honesty",
+            "honesty": "memory",
+        }.get(str(data["name"]), "timing")
         self.list.changed(attempt)
+
+    def end_attempts(self) -> None:
+        """What was under way has no verdict and gets none."""
+        for attempt in self._attempts.values():
+            if attempt.stage:
+                attempt.stage, attempt.status = "", attempt.status or "stopped"
+                self.list.changed(attempt)
 
     def _case(self, data: Mapping[str, Any]) -> None:
         attempt = self._of(data)

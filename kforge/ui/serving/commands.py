@@ -108,9 +108,6 @@ class CoreCommands(Leaving):
                 raise UsageError(f"no standing rule is meant by {text!r}", f"rules: {available()}")
             for name in added:
                 self.note("constraint", name=name, action="added", origin="developer")
-        for name in added:
-            self.rules = {n: o for n, o in self.rules.items() if n.partition("=")[0] != name.partition("=")[0]}
-            self.rules[name] = "developer"
         return {"rules": added}
 
     def do_release(self, name: str) -> dict[str, Any]:
@@ -123,8 +120,7 @@ class CoreCommands(Leaving):
             raise UsageError(f"no rule {name!r} was added here", "op.py's own stand in its CONSTRAINTS")
         else:
             self.note("constraint", name=known, action="removed", origin="developer")
-        if known is not None:
-            del self.rules[known]
+        self.rules = {n: o for n, o in self.rules.items() if n != known}
         return {}
 
     # candidates

@@ -47,7 +47,8 @@ def resume(core: CoreCommands, name: str) -> dict[str, Any]:
     past = read_past(find_run(core.state / "runs", name))
     if (past.options.here / past.task).resolve() != core.op.resolve():
         raise UsageError(f"run {past.folder.name} is about {past.task}", f"open it: kforge {past.task}")
-    options = replace(past.options, state=core.state)
+    rules = tuple(dict.fromkeys((*past.options.constraints, *core.rules)))
+    options = replace(past.options, state=core.state, constraints=rules)
     team = _team(core, options.model or "", None, options.usd, options.base_url)
     _check(core, options)
     with core.warm.bench(core.task(), options, core.emit, core.control, past=past) as bench, core.serving(bench):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kforge import scratch
 from kforge.agent.control import Control, Steer
+from kforge.agent.steering import rules
 from kforge.store.events import LOG_NAME, RunLog
 from kforge.ui.serving.shelf import Shelf
 from kforge.ui.serving.warm import Warm
@@ -69,6 +70,7 @@ class CoreSession:
         """An event that the log has already."""
         if kind == "run_started" or kind == "resumed":
             self.run = str(data.get("run") or self.run)
+        self._ruled(kind, data)
         self.tell(kind, data, self.run)
 
     def note(self, kind: str, /, **data: Any) -> None:
@@ -80,6 +82,7 @@ class CoreSession:
         if self.run and (folder / LOG_NAME).is_file():
             with RunLog(folder) as log:
                 log.append(kind, **data)
+        self._ruled(kind, data)
         self.tell(kind, data, self.run)
 
     # the task
@@ -109,3 +112,20 @@ class CoreSession:
     def _steered(self, steer: Steer, state: str) -> None:
         """A steer while no run takes it: the run that begins next will."""
         self.tell("steer", {**asdict(steer), "state": state}, self.run)
+        origin = f"steer {steer.id}"
+        wanted = [str(rule) for rule in rules(steer.text)] if state in ("received", "edited") else []
+        if state in ("edited", "dropped"):
+            for name in [name for name, who in self.rules.items() if who == origin and name not in wanted]:
+                self.note("constraint", name=name, action="removed", origin=origin)
+        own = [] if self._task is None else [str(rule) for rule in self._task.constraints]
+        for name in wanted:
+            if name not in self.rules and name not in own:
+                self.note("constraint", name=name, action="added", origin=origin)
+
+    def _ruled(self, kind: str, data: Mapping[str, Any]) -> None:
+        """What stands in one run stands in the next one too."""
+        if kind != "constraint":
+            return
+        name = str(data["name"])
+        rest = {n: o for n, o in self.rules.items() if n.partition("=")[0] != name.partition("=")[0]}
+        self.rules = {**rest, name: str(data.get("origin") or "developer")} if data["action"] == "added" else rest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kforge.agent.resume import Past
     from kforge.environment import Prepared
     from kforge.task import Task
+    from kforge.task.constraints import Constraint
+    from kforge.worker import Zygote
 
 
 @dataclass(frozen=True)
@@ -76,32 +78,62 @@ def opened(
 
     Errors of the task or the machine are KforgeErrors; what ends the block is recorded before it is raised again.
     """
-    from kforge.agent.memory import Memory
-    from kforge.kernel import target_arch
-    from kforge.task import resolve_device
     from kforge.task.constraints import parse_constraints
     from kforge.worker import Zygote
 
-    asked = parse_constraints(options.constraints)
+    def prepare(device: str, session: Session) -> Prepared:
+        return prepared_for(task, device, session, quiet=past is not None)
+
+    rules = parse_constraints(options.constraints)  # what is wrong with them is said before the task runs
     task = loaded(path, options.tolerance)
+    with at_work(task, path, options, emit, rules, zygote=Zygote, prepare=prepare, control=control, past=past) as bench:
+        yield bench
+
+
+@contextmanager
+def at_work(
+    task: Task,
+    path: Path,
+    options: SuggestOptions,
+    emit: Emit,
+    rules: Iterable[Constraint],
+    *,
+    zygote: Callable[[], Zygote],
+    prepare: Callable[[str, Session], Prepared],
+    control: Control | None = None,
+    past: Past | None = None,
+    command: str = "suggest",
+    more: Mapping[str, Any] | None = None,
+    origin: str = "command line",
+) -> Iterator[Workbench]:
+    """A workbench of a loaded task in a run of its own, or in that of `past`.
+
+    path: as the log names the task. zygote, prepare: where the warm parent and the judge's side come from. more:
+    further options for the log. origin: who asked for the rules.
+    """
+    from kforge.agent.memory import Memory
+    from kforge.kernel import target_arch
+    from kforge.task import resolve_device
+
+    recorded = asdict(options) | dict(more or {})
     if past is not None:
         past.check(task)
-        session = Session.reopen(options.state, past.folder, asdict(options), emit)
+        session = Session.reopen(options.state, past.folder, recorded, emit)
     else:
-        session = Session(options.state, path, asdict(options), emit)
-    # The zygote imports torch while this process does; both are needed before the first evaluation.
-    zygote, bench = Zygote(), None
+        session = Session(options.state, path, recorded, emit, command)
+    parent = bench = None
     with session.recorded(), closing(Memory(options.state / "memory.sqlite")) as memory:
         try:
-            zygote.start()
+            parent = zygote()
+            parent.start()  # it imports torch while this process prepares
             if past is None:
                 session.event("task_loaded", task=task.name, form=task.form.value, digest=task.digest)
             device = resolve_device(options.device)
             bench = Workbench(
-                prepared_for(task, device, session, quiet=past is not None),
+                prepare(device, session),
                 session,
                 arch=options.arch or target_arch(None if device == "cpu" else device),
-                zygote=zygote,
+                zygote=parent,
                 control=control,
                 budget=options.limits,
                 memory=memory,
@@ -109,14 +141,15 @@ def opened(
             )
             if past is not None:
                 past.restore(bench)
-            for constraint in asked:
-                bench.constrain(constraint, "command line")
+            for constraint in rules:
+                bench.constrain(constraint, origin)
             bench.control.check()
             yield bench
         finally:
             if bench is not None:
                 bench.close()
-            zygote.close()
+            if parent is not None:
+                parent.close()
 
 
 def prepared_for(task: Task, device: str, session: Session, *, quiet: bool = False) -> Prepared:
@@ -125,17 +158,17 @@ def prepared_for(task: Task, device: str, session: Session, *, quiet: bool = Fal
 
     prepared = prepare(task, device, folder=session.work)
     if not quiet:
-        tell_prepared(prepared, session)
+        tell_prepared(prepared, session.event)
     return prepared
 
 
-def tell_prepared(prepared: Prepared, session: Session) -> None:
-    """What the judge found out of the task, as events."""
+def tell_prepared(prepared: Prepared, event: Callable[..., None]) -> None:
+    """What the judge found out of the task, each as event(kind, **data)."""
     from kforge.task import count
 
     task, facts = prepared.task, prepared.facts
     assert facts is not None
-    session.event(
+    event(
         "task_inspected",
         inputs=_shapes(task.make_call(0, 0, "cpu")),
         outputs=[f"{o.dtype}{list(o.shape)}" for o in facts.outputs],
@@ -145,7 +178,7 @@ def tell_prepared(prepared: Prepared, session: Session) -> None:
     captured = prepared.capture()
     if captured.graph_module is not None:
         cost = count(captured)
-        session.event(
+        event(
             "captured",
             operators=sum(node.op == "call_function" for node in captured.graph_module.graph.nodes),
             read_bytes=cost.read_bytes,
@@ -154,7 +187,7 @@ def tell_prepared(prepared: Prepared, session: Session) -> None:
         )
     floor = prepared.floor()
     if floor is not None:
-        session.event("floor", floor_ms=floor.ms, bound=floor.bound.value, source=floor.source)
+        event("floor", floor_ms=floor.ms, bound=floor.bound.value, source=floor.source)
 
 
 def _shapes(call: Any) -> list[str]:

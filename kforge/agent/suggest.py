@@ -47,7 +47,7 @@ def suggest(
     path: Path, options: SuggestOptions, emit: Emit, *, model: Team | None = None, control: Control | None = None
 ) -> SuggestResult:
     """Find, judge and write a kernel for the task in `path`. Errors of the task or the machine are KforgeErrors."""
-    _check_before(path, options)
+    check_before(path, options)
     with opened(path, options, emit, control=control) as bench:
         return find(bench, options, model)
 
@@ -56,7 +56,7 @@ def resume(
     past: Past, options: SuggestOptions, emit: Emit, *, model: Team | None = None, control: Control | None = None
 ) -> SuggestResult:
     """Go on with a recorded run in its own log. options: past.options, with other limits where they were given."""
-    _check_before(past.task, options)
+    check_before(past.task, options)
     with opened(past.task, options, emit, control=control, past=past) as bench:
         return find(bench, options, model, resumed=True)
 
@@ -68,7 +68,7 @@ def find(
     return _Run(bench, options, model, resumed)()
 
 
-def _check_before(path: Path, options: SuggestOptions) -> None:
+def check_before(path: Path, options: SuggestOptions) -> None:
     """Refuse what cannot be written before a long search."""
     if not options.dry_run:
         from kforge.store.outputs import check_outputs

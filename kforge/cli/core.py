@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from kforge.cli import options, output
+from kforge.cli import options, output, streams
 
 
 @output.command
@@ -24,15 +23,5 @@ def core(out: output.Output, task: options.TaskFile) -> int:
 
     commands = CoreCommands(task, settings, tell, facts)
     server = Server(commands, out.message)
-    server.serve(_lines())
+    server.serve(streams.take_stdin())
     return output.OK
-
-
-def _lines() -> Iterator[bytes]:
-    """Lines of stdin. Programs started from here get none of it."""
-    fd = os.dup(0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    with os.fdopen(fd, "rb") as stream:
-        yield from stream

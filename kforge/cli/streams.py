@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 _narration: TextIO | None = None
 
@@ -21,6 +21,18 @@ def make_sure_they_are_open() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free is this one
             os.set_inheritable(number, True)
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
+def take_stdin() -> BinaryIO:
+    """stdin for a command that is spoken to there. Programs started from here get none of it.
+
+    Not to be closed: a thread may be waiting in it when the command ends.
+    """
+    fd = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return os.fdopen(fd, "rb")
 
 
 def narration() -> TextIO:

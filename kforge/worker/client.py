@@ -16,13 +16,10 @@ from typing import TYPE_CHECKING, Any
 from kforge.errors import UsageError
 from kforge.worker import answers
 from kforge.worker.exchange import Exchange
-from kforge.worker.keeper import Keeper
-from kforge.worker.limits import Limits
-from kforge.worker.protocol import Channel
 from kforge.worker.replies import Armed, Batch, CallReply, Inspected, KernelTime, LoadReply, Recorded
 from kforge.worker.sandbox import SCRATCH
 from kforge.worker.shelf import sizes_of
-from kforge.worker.tensors import DeviceMemory, pack
+from kforge.worker.tensors import pack
 from kforge.worker.timer import steady_overhead
 
 if TYPE_CHECKING:
@@ -35,20 +32,10 @@ if TYPE_CHECKING:
 class Child(Exchange):
     """One candidate's process. Made by Zygote.fork; use as a context manager: leaving it kills all that is left."""
 
-    def __init__(
-        self,
-        channel: Channel,
-        keeper: Keeper,
-        nonce: str,
-        device: str,
-        limits: Limits,
-        memory: DeviceMemory | None,
-    ) -> None:
-        super().__init__(channel, keeper, nonce, device, limits, memory)
-        self._folder = Path()
-        self.overhead_ms: float | None = None  # of a timed call, where load made a timer
-        self.batch_ms = 0.0  # of a batch beside its calls
-        self.calibration_s = 0.0
+    _folder = Path()
+    overhead_ms: float | None = None  # of a timed call, where load made a timer
+    batch_ms = 0.0  # of a batch beside its calls
+    calibration_s = 0.0
 
     def begin(
         self,

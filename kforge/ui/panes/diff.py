@@ -102,13 +102,6 @@ Where hardly a line is the same (`op.py` against a kernel) lines that belong tog
     class UndoAsked(Message):
         """Nothing is left to take back here: undo the last accept."""
 
-    class Copied(Message):
-        """A text was put into the clipboard of the terminal; `what` says which in words."""
-
-        def __init__(self, text: str, what: str) -> None:
-            self.text, self.what = text, what
-            super().__init__()
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.view = DiffView(id="diff-view")
@@ -252,11 +245,10 @@ Where hardly a line is the same (`op.py` against a kernel) lines that belong tog
         if model is None:
             return
         if model.choices:
-            text, what = model.choices[self.view.current].hunk.text(), "the hunk"
+            text = model.choices[self.view.current].hunk.text()
         else:
-            text, what = "\n".join(file.new_text or "" for file in model.files), "the candidate's files"
+            text = "\n".join(file.new_text or "" for file in model.files)
         self.app.copy_to_clipboard(text)
-        self.post_message(self.Copied(text, what))
 
     def action_hot(self, step: int) -> None:
         hot = self.view.hot_rows()

@@ -21,7 +21,7 @@ def run(
 ) -> dict[str, Any]:
     """As `kforge suggest`, with the session's rules and what was said meanwhile. model "": the engine alone."""
     from kforge import config
-    from kforge.agent.suggest import find
+    from kforge.agent.suggest import check_before, find
 
     name = core.settings.model if model is None else model
     team = _team(core, name, None, usd)
@@ -34,7 +34,7 @@ def run(
         search=config.parse_search(search.replace("-", "_")) if search else core.settings.search,
         constraints=tuple(core.rules),
     )
-    _check(core, options)
+    check_before(core.op, options)
     with core.warm.bench(core.task(), options, core.emit, core.control) as bench, core.serving(bench):
         return _told(find(bench, options, team))
 
@@ -42,7 +42,7 @@ def run(
 def resume(core: CoreCommands, name: str) -> dict[str, Any]:
     """Continue a run of this op.py in its own log."""
     from kforge.agent.resume import find_run, read_past
-    from kforge.agent.suggest import find
+    from kforge.agent.suggest import check_before, find
 
     past = read_past(find_run(core.state / "runs", name))
     if (past.options.here / past.task).resolve() != core.op.resolve():
@@ -50,7 +50,7 @@ def resume(core: CoreCommands, name: str) -> dict[str, Any]:
     rules = tuple(dict.fromkeys((*past.options.constraints, *core.rules)))
     options = replace(past.options, state=core.state, constraints=rules)
     team = _team(core, options.model or "", None, options.usd, options.base_url)
-    _check(core, options)
+    check_before(core.op, options)
     with core.warm.bench(core.task(), options, core.emit, core.control, past=past) as bench, core.serving(bench):
         return _told(find(bench, options, team, resumed=True))
 
@@ -108,13 +108,6 @@ def _team(
     from kforge.agent.chat.team import ready_team
 
     return ready_team(name, core.settings, base_url=base_url, usd=usd, expected=expected)
-
-
-def _check(core: CoreCommands, options: SuggestOptions) -> None:
-    """Refuse what cannot be written before a long search."""
-    from kforge.store.outputs import check_outputs
-
-    check_outputs(options.out, [f"{core.op.stem}_kforge.py", f"{core.op.stem}_kforge.cu"])
 
 
 def _told(done: SuggestResult) -> dict[str, Any]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from kforge.agent.opening import SuggestOptions, tell_prepared
+from kforge.agent.opening import SuggestOptions, at_work, tell_prepared
 from kforge.agent.session import Emit, Session
 from kforge.agent.workbench import Workbench
 
@@ -36,6 +34,13 @@ class Warm:
         if self._zygote is None or self._zygote.aborted:
             self._zygote = Zygote().start()
 
+    def _take(self) -> Zygote:
+        """The spare parent, whose end is the taker's."""
+        self.start()
+        zygote, self._zygote = self._zygote, None
+        assert zygote is not None
+        return zygote
+
     def close(self) -> None:
         """End the spare parent."""
         zygote, self._zygote = self._zygote, None
@@ -54,60 +59,32 @@ class Warm:
         past: Past | None = None,
         more: dict[str, Any] | None = None,
     ) -> Iterator[Workbench]:
-        """A workbench of the task in a run of its own, or in that of `past`. more: further options for the log.
-
-        As kforge.agent.opening.opened: what ends the block is recorded before it is raised again.
-        """
-        from kforge.agent.memory import Memory
-        from kforge.kernel import target_arch
-        from kforge.task import resolve_device
+        """A workbench of the task, as kforge.agent.opening.at_work, of what is kept here."""
         from kforge.task.constraints import parse_constraints
 
-        recorded = asdict(options) | (more or {})
-        if past is not None:
-            past.check(task)
-            session = Session.reopen(options.state, past.folder, recorded, emit)
-        else:
-            session = Session(options.state, task.path, recorded, emit, command)
-        bench, told = None, control.on_steer
-        with session.recorded():
-            try:
-                self.start()
-                zygote, self._zygote = self._zygote, None
-                device = resolve_device(options.device)
-                if past is None:
-                    session.event("task_loaded", task=task.name, form=task.form.value, digest=task.digest)
-                prepared = self._prepare(task, device, session.work)
-                if past is None and command == "suggest":
-                    tell_prepared(prepared, session)
-                bench = Workbench(
-                    prepared,
-                    session,
-                    arch=options.arch or target_arch(None if device == "cpu" else device),
-                    zygote=zygote,
-                    control=control,
-                    budget=options.limits,
-                    memory=Memory(options.state / "memory.sqlite"),
-                    state=options.state,
-                )
-                if past is not None:
-                    past.restore(bench)
-                for constraint in parse_constraints(options.constraints):
-                    bench.constrain(constraint, "developer")
-                control.check()
+        def prepare(device: str, session: Session) -> Prepared:
+            prepared = self._prepare(task, device, session.work)
+            if past is None and command == "suggest":
+                tell_prepared(prepared, session.event)
+            return prepared
+
+        rules, told = parse_constraints(options.constraints), control.on_steer
+        try:
+            with at_work(
+                task, task.path, options, emit, rules, zygote=self._take, prepare=prepare, control=control, past=past,
+                command=command, more=more, origin="developer",
+            ) as bench:  # fmt: skip
                 yield bench
-            finally:
-                if bench is not None:
-                    bench.close()
-                control.on_steer = told  # what is said from now on waits for the next run
-                self.start()  # for the next one
+        finally:
+            control.on_steer = told  # what is said from now on waits for the next run
+            self.start()  # for the next one
 
     def prepare(self, task: Task, device: str, event: Callable[..., None]) -> None:
         """Inspect the task before any run: the first one begins with it done. event(kind, **data) hears of it."""
         from kforge import scratch
 
         prepared = self._prepare(task, device, scratch.make("prepare"))
-        tell_prepared(prepared, cast("Session", SimpleNamespace(event=event)))  # events of no run: in no log
+        tell_prepared(prepared, event)  # of no run: in no log
 
     def _prepare(self, task: Task, device: str, folder: Path) -> Prepared:
         from kforge.environment import prepare

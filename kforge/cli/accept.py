@@ -28,7 +28,7 @@ def accept(
     """Accept a candidate: its files appear beside op.py, which itself stays as it is. Refuses what is not verified."""
     from kforge.errors import ExportError, UsageError
     from kforge.export import accepting
-    from kforge.export.evidence import find_evidence
+    from kforge.export.evidence import find_evidence, of_task
 
     settings = options.settings()
     state = settings.state.absolute()
@@ -45,7 +45,7 @@ def accept(
         )
     else:
         module = options.read_candidate_path(candidate or Path(settings.out) / task.stem)
-        evidence = find_evidence(module, state)
+        evidence = of_task(find_evidence(module, state), task)
         if evidence.problem and not force:
             judge = f"`kforge verify {task.name} {module}`"
             hint = (

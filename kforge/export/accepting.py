@@ -5,10 +5,12 @@ The entry is written before the files: after a crash in between, undo still know
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -53,6 +55,11 @@ def accept(task: Path, candidate: str, files: Mapping[str, str], folder: Path, s
     """
     if task.name in files:
         raise UsageError(f"the candidate has a file named {task.name}", "op.py is never overwritten")
+    with _alone(state):
+        return _accept(task, candidate, files, folder, state)
+
+
+def _accept(task: Path, candidate: str, files: Mapping[str, str], folder: Path, state: Path) -> Entry:
     known = entries(state)
     before: dict[str, str | None] = {}
     for name, text in files.items():
@@ -78,6 +85,11 @@ def accept(task: Path, candidate: str, files: Mapping[str, str], folder: Path, s
 
 def undo(state: Path, task: Path | None = None) -> Entry:
     """Take back the last accept (of `task` where given). UsageError: there is none, or a file was edited since."""
+    with _alone(state):
+        return _undo(state, task)
+
+
+def _undo(state: Path, task: Path | None) -> Entry:
     open_entries = [e for e in entries(state) if not e.undone and (task is None or Path(e.task) == task)]
     if not open_entries:
         raise UsageError("there is no accept to undo", f"entries lie in {state / FOLDER}")
@@ -96,6 +108,18 @@ def undo(state: Path, task: Path | None = None) -> Entry:
     undone = Entry(**{**asdict(entry), "undone": True})
     _record(undone, state)
     return undone
+
+
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """Accepts of several processes come one after the other: each has its own number and knows the earlier ones."""
+    folder = state / FOLDER
+    with ExitStack() as stack:
+        with storing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(open(folder / "lock", "w"))
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _record(entry: Entry, state: Path) -> None:

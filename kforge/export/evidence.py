@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,15 @@ def find_evidence(module: Path, state: Path) -> Evidence:
         return _of(row, known, state)
     candidate = _needed(module)
     return Evidence(candidate, None, None, problem=changed or f"{module} was never verified")
+
+
+def of_task(evidence: Evidence, path: Path) -> Evidence:
+    """The evidence as it stands for the op.py at `path`: none where that changed since the candidate was judged."""
+    judged = evidence.task_digest
+    if evidence.problem or not judged or judged == hashlib.sha256(path.read_bytes()).hexdigest()[:16]:
+        return evidence
+    problem = f"{path.name} changed since the verification (run {evidence.run})"
+    return replace(evidence, verified=False, problem=problem)
 
 
 def check_exportable(evidence: Evidence, force: bool) -> None:

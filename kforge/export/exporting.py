@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge import scratch
 from kforge.errors import ExportError, UsageError
-from kforge.export.evidence import Evidence, check_exportable, find_evidence
+from kforge.export.evidence import Evidence, check_exportable, find_evidence, of_task
 from kforge.export.formats import find_format
 from kforge.export.package import Export, Options, next_version, prepare_export
 from kforge.export.placing import check_place, place, sealed
@@ -100,13 +100,7 @@ def _task(request: Request, evidence: Evidence) -> tuple[Task, Evidence]:
     path = request.task or evidence.task_path
     if path is None:
         raise UsageError(f"the task of {request.module} is not known", "name it: --task OP.PY")
-    task = load_task(path)
-    verified = evidence.task_digest
-    if not evidence.problem and verified and verified != task.digest:
-        evidence = replace(
-            evidence, verified=False, problem=f"{path.name} changed since the verification (run {evidence.run})"
-        )
-    return task, evidence
+    return load_task(path), of_task(evidence, path)
 
 
 def _said(evidence: Evidence) -> str:

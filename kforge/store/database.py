@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import sqlite3
 import threading
@@ -38,19 +39,22 @@ class Database:
     def __init__(self, path: Path | str, migrations: list[tuple[int, str]]) -> None:
         self.path = Path(path)
         self._lock = threading.RLock()
+        # A folder that cannot be written to is still one to read from: what is there is shown, and no write begins.
+        fixed = self.path.exists() and not os.access(self.path.parent, os.W_OK)
         with storing(self.path, ELSEWHERE):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Autocommit mode: transactions are begun by hand so that writers queue instead of failing half-way.
-            self._db = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
+            place = f"{self.path.resolve().as_uri()}?immutable=1" if fixed else self.path
+            self._db = sqlite3.connect(place, timeout=30, isolation_level=None, check_same_thread=False, uri=fixed)
         self._db.row_factory = sqlite3.Row
         try:
-            # Two processes that make the file at once: the busy timeout does not cover the change to WAL.
-            with open(self.path.with_suffix(".lock"), "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                self._db.execute("PRAGMA journal_mode = WAL")
-                self._db.execute("PRAGMA synchronous = NORMAL")
-                self._db.execute("PRAGMA foreign_keys = ON")
-                self._migrate(migrations)
+            if fixed:
+                self._expect(len(migrations))
+            else:
+                self._make(migrations)
+            damage = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if damage != "ok":
+                raise sqlite3.DatabaseError(f"damaged: {' '.join(damage.split())}")
         except (OSError, sqlite3.Error) as error:
             self._db.close()
             words = f"{self.path} cannot be used as {self.purpose}: {reason(error)}"
@@ -58,6 +62,24 @@ class Database:
         except KforgeError:
             self._db.close()
             raise
+
+    def _make(self, migrations: list[tuple[int, str]]) -> None:
+        # Two processes that make the file at once: the busy timeout does not cover the change to WAL.
+        with open(self.path.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.execute("PRAGMA foreign_keys = ON")
+            self._migrate(migrations)
+
+    def _expect(self, version: int) -> None:
+        """A file that cannot be migrated must be of this version."""
+        found = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if found != version:
+            raise KforgeError(
+                f"{self.path} has version {found}, this kforge reads {version}, and its folder cannot be written to",
+                "make the folder writable" if found < version else "upgrade kforge",
+            )
 
     def _migrate(self, known: list[tuple[int, str]]) -> None:
         with self.transaction():

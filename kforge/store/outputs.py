@@ -63,17 +63,12 @@ def _write_manifest(folder: Path, files: Mapping[str, list[str]]) -> None:
 def check_outputs(folder: Path, names: Iterable[str]) -> None:
     """UsageError if writing these names into `folder` would overwrite a file that kforge did not write, or would fail.
 
-    Call it before a long search, so that the refusal does not come at its end. It writes a file on trial; whatever it
-    makes is gone when it returns.
+    Call it before a long search, so that the refusal does not come at its end. It writes a file on trial, in the
+    nearest folder that exists, and removes it: two processes with one output folder do not see each other's trial.
     """
     _refuse_foreign(folder, names)
-    made: list[Path] = []
     try:
-        for part in reversed([folder, *folder.absolute().parents]):
-            if not part.is_dir():
-                part.mkdir()
-                made.append(part)
-        fd, trial = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
+        fd, trial = tempfile.mkstemp(prefix=TEMPORARY, dir=_nearest(folder))
         try:
             os.write(fd, bytes(4096))
             os.fsync(fd)
@@ -82,14 +77,16 @@ def check_outputs(folder: Path, names: Iterable[str]) -> None:
             os.unlink(trial)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {reason(error)}", ELSEWHERE) from error
-    finally:
-        for part in reversed(made):
-            with contextlib.suppress(OSError):  # another process may have begun to use it
-                part.rmdir()
+
+
+def _nearest(folder: Path) -> Path:
+    """`folder`, or what exists of the way to it."""
+    absolute = folder.absolute()
+    return next((part for part in (absolute, *absolute.parents) if part.exists()), absolute)
 
 
 def _refuse_foreign(folder: Path, names: Iterable[str]) -> None:
-    above = next((part for part in (folder, *folder.parents) if part.exists()), folder)
+    above = _nearest(folder)
     if above.exists() and not above.is_dir():
         raise UsageError(f"{above} is not a folder", "choose another with --out")
     manifest = _read_manifest(folder)

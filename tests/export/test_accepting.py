@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,14 @@ def test_undo_is_of_one_task(task: Path, tmp_path: Path) -> None:
     undo(state, task)
     assert (other.parent / "op2_kforge.py").exists()
     assert not (task.parent / "op_kforge.py").exists()
+
+
+def test_accepts_at_once_keep_every_entry(task: Path, tmp_path: Path) -> None:
+    """Twenty accepts by eight threads are twenty entries, and as many undos."""
+    state = tmp_path / "state"
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda k: accept(task, f"c{k}", {f"k{k}.cu": "x"}, task.parent, state), range(20)))
+    assert sorted(entry.number for entry in made) == list(range(1, 21)) == [e.number for e in entries(state)]
+    for _ in made:
+        undo(state, task)
+    assert not list(task.parent.glob("k*.cu"))

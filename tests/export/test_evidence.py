@@ -12,7 +12,7 @@ from support import judge
 from kforge.environment.json import from_json, to_json
 from kforge.environment.report import Detector, Report, Status, Verdict
 from kforge.errors import ExportError
-from kforge.export.evidence import check_exportable, find_evidence
+from kforge.export.evidence import check_exportable, find_evidence, of_task
 from kforge.export.exporting import Request, export
 from kforge.store.index import Index
 
@@ -75,6 +75,8 @@ def test_a_changed_task_is_refused(copy: Judged) -> None:
     with pytest.raises(ExportError, match=r"shift\.py changed since the verification"):
         export(request, lambda kind, data: None)
     assert not (task.parent / "to").exists()
+    stale = of_task(find_evidence(module, state), task)
+    assert not stale.verified and "shift.py changed since the verification" in stale.problem
 
 
 def _with_report(state: Path, change: dict[str, object]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -158,3 +160,43 @@ def test_a_place_that_takes_no_index(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"i\.sqlite cannot be written") as caught:
         Index(tmp_path / "state" / "i.sqlite")
     assert "KFORGE_STATE" in caught.value.hint
+
+
+def test_a_damaged_page_is_found_when_opened(tmp_path: Path) -> None:
+    """Not in the middle of a run that has paid for what it found so far."""
+    path = tmp_path / "i.sqlite"
+    with Index(path) as index:
+        for k in range(400):
+            index.start_run(f"r{k}", "x.py", tmp_path)
+    data = bytearray(path.read_bytes())
+    data[3 * 4096 : 4 * 4096] = b"\xff" * 4096
+    path.write_bytes(bytes(data))
+    with pytest.raises(StoreError, match=r"i\.sqlite cannot be used as the run index: damaged: .*"):
+        Index(path)
+
+
+def _read_without_rights(path: Path, results: multiprocessing.SimpleQueue) -> None:
+    if os.getuid() == 0:
+        os.setuid(65534)
+    with Index(path) as index:
+        seen = [row.id for row in index.runs()]
+        with pytest.raises(StoreError):
+            index.start_run("r2", "x.py", path)
+        results.put(seen)
+
+
+def test_a_folder_without_write_permission_is_read() -> None:
+    """What is there is listed; a write says that it cannot be done."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with Index(folder / "i.sqlite") as index:
+            index.start_run("r1", "x.py", folder)
+        folder.chmod(0o555)
+        results = multiprocessing.SimpleQueue()
+        process = multiprocessing.get_context("fork").Process(
+            target=_read_without_rights, args=(folder / "i.sqlite", results)
+        )
+        process.start()
+        process.join()
+        folder.chmod(0o755)
+        assert process.exitcode == 0 and results.get() == ["r1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,12 @@ def test_temporary_files_of_the_dead_are_removed(tmp_path: Path) -> None:
     os.utime(old, (0, 0))
     write_outputs(tmp_path, {"m.py": "x"})
     assert not old.exists() and fresh.exists()
+
+
+def test_trials_at_once_do_not_meet(tmp_path: Path) -> None:
+    """Processes that begin at the same moment with one output folder all find it writable, and leave nothing."""
+    folder = tmp_path / "out" / "softmax"
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(check_outputs, folder, ["m.py"]) for _ in range(200)]:
+            done.result()
+    assert _names(tmp_path) == set()

@@ -14,9 +14,9 @@ class Leaving(CoreSession):
 
     def do_evidence(self, candidate: str) -> dict[str, Any]:
         """What is known of a candidate, and where accepting it would write."""
-        from kforge.export.evidence import find_evidence
+        from kforge.export.evidence import find_evidence, of_task
 
-        found = find_evidence(self.shelf.lay_out(self.shelf.candidate(candidate)), self.state)
+        found = of_task(find_evidence(self.shelf.lay_out(self.shelf.candidate(candidate)), self.state), self.op)
         return {
             "candidate": found.candidate.digest,
             "report": found.report,
@@ -32,9 +32,9 @@ class Leaving(CoreSession):
     def do_accept(self, candidate: str, force: bool = False) -> dict[str, Any]:
         """Put a verified candidate beside op.py, as one entry that can be undone."""
         from kforge.export import accepting
-        from kforge.export.evidence import find_evidence
+        from kforge.export.evidence import find_evidence, of_task
 
-        found = find_evidence(self.shelf.lay_out(self.shelf.candidate(candidate)), self.state)
+        found = of_task(find_evidence(self.shelf.lay_out(self.shelf.candidate(candidate)), self.state), self.op)
         if found.problem and not (force or found.verified):
             raise ExportError(f"not accepted: {found.problem}", "verify it first (F5)")
         files, folder = found.candidate.files, self.op.parent

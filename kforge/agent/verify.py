@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ class VerifyOptions:
     baseline: str | None = None
     context: str | None = None
     energy: bool = False
+    constraints: tuple[str, ...] = ()  # beside those of op.py
     seed: int | None = None
 
 
@@ -35,7 +37,7 @@ def verify(path: Path, module: Path, options: VerifyOptions, emit: Emit) -> tupl
     from kforge.task import resolve_device
 
     candidate = Candidate.read(module)
-    task = loaded(path, options.tolerance)
+    task = loaded(path, options.tolerance, options.constraints)
     session = Session(options.state, path, asdict(options) | {"candidate": str(module)}, emit, "verify")
     with session.recorded():
         session.event("task_loaded", task=task.name, form=task.form.value, digest=task.digest)
@@ -64,10 +66,12 @@ def verify(path: Path, module: Path, options: VerifyOptions, emit: Emit) -> tupl
     return report, session.log.id
 
 
-def loaded(path: Path, tolerance: dict[str, float] | None) -> Task:
-    """The task of op.py, with the tolerance of the command line in place of its own if one is given."""
+def loaded(path: Path, tolerance: dict[str, float] | None, constraints: Iterable[str] = ()) -> Task:
+    """The task of op.py under the command line's rules beside its own, and its tolerance in place of its own."""
     from kforge.task import load_task
+    from kforge.task.constraints import parse_constraints
     from kforge.task.tolerance import parse_tolerance
 
     task = load_task(path)
+    task = replace(task, constraints=parse_constraints([*map(str, task.constraints), *constraints]))
     return replace(task, tolerance=parse_tolerance(tolerance)) if tolerance else task

@@ -30,6 +30,7 @@ def verify(
     device: options.Device = None,
     arch: options.Arch = None,
     tolerance: options.Tolerance = None,
+    constraint: options.Constraints = None,
     baseline: Annotated[
         str | None, typer.Option("--baseline", metavar="WHERE:FUNCTION", help="Time your own incumbent too.")
     ] = None,
@@ -53,7 +54,7 @@ def verify(
     chosen_device = config.parse_device(device) if device else settings.device
     state = settings.state.absolute()  # code of the task may change the working directory
     if replay is not None:
-        own = (task, candidate, plan, arch, tolerance, baseline, context, evidence)
+        own = (task, candidate, plan, arch, tolerance, constraint, baseline, context, evidence)
         if any(value is not None for value in own) or energy:
             raise UsageError("--replay takes what it judges from the folder", "beside it only --device and --json")
         return _replay(out, replay, chosen_device, state)
@@ -72,6 +73,7 @@ def verify(
         baseline=_function("--baseline", baseline),
         context=_function("--context", context),
         energy=energy,
+        constraints=options.parse_rules(constraint),
     )
     bundle = _Bundle(evidence, task, module, chosen) if evidence is not None else None
     report, run_id = _judge(out, task, module, chosen)

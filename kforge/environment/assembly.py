@@ -77,6 +77,7 @@ def assemble(evaluation: Evaluation, status: Status, seconds: float) -> Report:
         plan=evaluation.plan.name,
         target=target_name(prepared.device),
         precision_class=f"fp32 matmul precision {task.precision.value}, {task.tolerance.label}",
+        rules=tuple(map(str, task.constraints)),
         gates=tuple(evaluation.gates),
         detectors=tuple(sorted(evaluation.watch.detectors, key=lambda d: not d.fired)),
         builds=_launched(evaluation),

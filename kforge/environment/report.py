@@ -172,6 +172,7 @@ class Report:
     plan: str  # quick | standard | full
     target: str  # "NVIDIA H200" or "emulator"
     precision_class: str = ""  # e.g. "fp32 (matmul precision highest)"; printed beside every speed-up
+    rules: tuple[str, ...] = ()  # standing rules that were checked: "keep_nan", "max_shared=49152"
     gates: tuple[Gate, ...] = ()
     detectors: tuple[Detector, ...] = ()
     builds: tuple[KernelBuild, ...] = ()

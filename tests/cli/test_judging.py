@@ -81,6 +81,23 @@ def test_verify_with_a_tolerance(project: Path) -> None:
     assert refused.returncode == 2 and "at least the rule's" in last_object(refused)["error"]["message"]
 
 
+def test_verify_under_rules(project: Path) -> None:
+    """--constraint adds to op.py's rules; the report names those that hold, the evidence carries them, and one that the
+    candidate breaks is the reason of its rejection."""
+    _candidate(project / "right", "2.0f")
+    rule = ("--constraint", "max_shared=1024", "--constraint", "deterministic")
+    judged = kforge("verify", "scale.py", "right", "--plan", "quick", *rule, "--evidence", "kept", cwd=project)
+    assert judged.returncode == 0 and "under the rules: max_shared=1024, deterministic" in judged.stdout, judged.stderr
+    again = kforge("verify", "--replay", "kept", "--events", cwd=project)
+    reports = [json.loads(line)["data"]["report"] for line in again.stdout.splitlines() if '"evaluated"' in line]
+    assert again.returncode == 0 and [r["rules"] for r in reports] == [["max_shared=1024", "deterministic"]]
+    _candidate(project / "fast", "__expf(0.6931472f)")
+    broken = kforge("verify", "scale.py", "fast", "--plan", "quick", "--constraint", "no_fast_math", cwd=project)
+    assert broken.returncode == 1 and "no_fast_math" in broken.stdout
+    unknown = kforge("verify", "scale.py", "right", "--constraint", "quickly", cwd=project)
+    assert unknown.returncode == 2 and "unknown constraint 'quickly'; available: keep_nan" in unknown.stderr
+
+
 def test_a_build_error_keeps_its_lines(project: Path) -> None:
     """What the compiler says is shown line by line."""
     _candidate(project / "broken", "nothing_of_the_kind")

@@ -20,6 +20,7 @@ FILE_NAME = "kforge.toml"
 PLANS = ("quick", "standard", "full")
 UI_TABLES = ("ui", "keys")  # of kforge.toml: read and checked by kforge.ui.settings
 SEARCHES = ("greedy", "best_of_n", "beam", "mcts", "contrastive", "hybrid")
+REWARDS = ("log", "milestone")
 
 
 def _default_cache() -> Path:
@@ -52,6 +53,7 @@ class Config:
     model: str | None = None  # chat model that goes on where the engine ends; None: the engine answers alone
     base_url: str | None = None  # of an OpenAI-compatible endpoint; None: the package's own
     search: str | None = None  # a name of SEARCHES; None: hybrid with a model, else the engine's own order
+    reward: str = "log"  # how a search values attempts: a name of REWARDS
     prices: Mapping[str, Prices] = field(default_factory=dict, hash=False)  # by model: [prices."name"]
     window: Mapping[str, int] = field(default_factory=dict, hash=False)  # tokens of context by model: [window]
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)  # all of it: [models."name"]
@@ -103,6 +105,13 @@ def parse_search(text: str) -> str:
     """Checks the name of a search strategy."""
     if text not in SEARCHES:
         raise UsageError(f"{text!r} is not a search", "choose " + ", ".join(SEARCHES))
+    return text
+
+
+def parse_reward(text: str) -> str:
+    """Checks the name of a reward."""
+    if text not in REWARDS:
+        raise UsageError(f"{text!r} is not a reward", "choose " + ", ".join(REWARDS))
     return text
 
 
@@ -197,6 +206,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "model": str,
     "base_url": parse_base_url,
     "search": parse_search,
+    "reward": parse_reward,
     "prompts": _path,
 }
 _TABLES: dict[str, Callable[[Mapping[str, Any]], Any]] = {

@@ -50,6 +50,7 @@ def test_unknown_key_lists_what_exists(tmp_path: Path) -> None:
         ("device = ", "not valid TOML"),
         ('search = "random"', "'random' is not a search"),
         ('base_url = "localhost:8000"', "is not an endpoint"),
+        ('reward = "fame"', "'fame' is not a reward"),
         ("prices = 3", "prices must be a table"),
         ("[prices]\nm = 3", "m must be a table"),
         ("[prices.m]\ninput = 1.0", "m lacks output"),

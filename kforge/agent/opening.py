@@ -27,8 +27,9 @@ class SuggestOptions:
     """What the command line asked for. budget in seconds; device auto, cpu or cuda:N; state is the `.kforge` folder.
 
     search: a name of kforge.agent.search.SEARCHES, None for hybrid with a model and the engine's order without.
-    evaluations, tokens, usd: further limits. constraints: as CONSTRAINTS writes them. code: folders that a model may
-    read. replay: folder of a run whose candidates are proposed again.
+    reward: a name of REWARDS, by which it values attempts. evaluations, tokens, usd: further limits. constraints: as
+    CONSTRAINTS writes them. code: folders that a model may read. replay: folder of a run whose candidates are proposed
+    again.
     """
 
     out: Path
@@ -44,12 +45,14 @@ class SuggestOptions:
     model: str | None = None
     base_url: str | None = None
     search: str | None = None
+    reward: str = "log"
     evaluations: int | None = None
     tokens: int | None = None
     usd: float | None = None
     constraints: tuple[str, ...] = ()
     code: tuple[Path, ...] = ()
     replay: Path | None = None
+    backward: bool = False
 
     @property
     def limits(self) -> Budget:
@@ -86,6 +89,10 @@ def opened(
 
     rules = parse_constraints(options.constraints)  # what is wrong with them is said before the task runs
     task = loaded(path, options.tolerance)
+    if options.backward:
+        from kforge.task.backward import gradient_task
+
+        task = gradient_task(task)
     with at_work(task, path, options, emit, rules, zygote=Zygote, prepare=prepare, control=control, past=past) as bench:
         yield bench
 
@@ -112,6 +119,7 @@ def at_work(
     further options for the log. origin: who asked for the rules.
     """
     from kforge.agent.memory import Memory
+    from kforge.agent.search.tree import Tree
     from kforge.kernel import target_arch
     from kforge.task import resolve_device
 
@@ -138,6 +146,7 @@ def at_work(
                 budget=options.limits,
                 memory=memory,
                 state=options.state,
+                tree=Tree(options.reward),
             )
             if past is not None:
                 past.restore(bench)

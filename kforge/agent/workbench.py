@@ -81,7 +81,7 @@ class Workbench:
         self.device, self.arch = prepared.device, arch
         self.control = control or Control()
         self.budget, self.meter = budget or Budget(), meter or Meter()
-        self.tree = tree or Tree()
+        self.tree = Tree() if tree is None else tree
         self.memory = memory
         self.state = state
         self.attempts: list[Attempt] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kforge import config
-from kforge.config import SEARCHES, Config
+from kforge.config import REWARDS, SEARCHES, Config
 from kforge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +42,14 @@ Search = Annotated[
         "--search",
         metavar="NAME",
         help=f"How to search: {', '.join(SEARCHES)}. [default: hybrid with a model]",
+    ),
+]
+Reward = Annotated[
+    str | None,
+    typer.Option(
+        "--reward",
+        metavar="NAME",
+        help=f"How the search values attempts: {', '.join(REWARDS)}. [default: log, of the speed-up]",
     ),
 ]
 Budget = Annotated[str | None, typer.Option("--budget", help="End the search after this long. [default: 60s]")]

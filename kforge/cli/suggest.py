@@ -26,6 +26,7 @@ def suggest(
     arch: options.Arch = None,
     model: options.Model = None,
     search: options.Search = None,
+    reward: options.Reward = None,
     budget: options.Budget = None,
     usd: options.Usd = None,
     tokens: options.Tokens = None,
@@ -42,6 +43,9 @@ def suggest(
         str | None, typer.Option("--require", metavar="faster", help="Exit code 1 unless the candidate is faster.")
     ] = None,
     tolerance: options.Tolerance = None,
+    backward: Annotated[
+        bool, typer.Option("--backward", help="Ask for the forward/backward pair; its gradients are judged too.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Search and judge, write no candidate.")] = False,
     json: options.Json = False,
     events: options.Events = False,
@@ -85,12 +89,14 @@ def suggest(
         model=chat.name if chat else None,
         base_url=chat.base_url if chat else None,
         search=strategy,
+        reward=config.parse_reward(reward) if reward else settings.reward,
         evaluations=evaluations,
         tokens=tokens,
         usd=options.parse_usd(usd),
         constraints=rules,
         code=folders,
         replay=recorded,
+        backward=backward,
     )
 
     from kforge.cli.progress import Progress

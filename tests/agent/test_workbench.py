@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from kforge import config
 from kforge.agent.budget import Budget, BudgetSpent
+from kforge.agent.opening import SuggestOptions, opened
+from kforge.agent.search import REWARDS, SEARCHES
 from kforge.environment.report import Status
 from kforge.errors import Interrupted, MissingError
 from kforge.worker.limits import descendants
-from tests.agent.small import ENDLESS, RIGHT, WRONG, Opened, candidate
+from tests.agent.small import ENDLESS, RIGHT, TASK, WRONG, Opened, candidate
 
 
 def alive(pid: int) -> bool:
@@ -156,3 +159,12 @@ def test_tuning_without_a_gpu_gives_the_attempt_back(small: Opened) -> None:
     count = bench.meter.evaluations
     assert bench.tune(attempt, 5.0) == (attempt, [])
     assert bench.meter.evaluations == count and not small.of("tuned")
+
+
+def test_a_run_by_milestones(tmp_path: Path) -> None:
+    """Right is worth 1 and wrong -1 under CUDA Agent's reward; config and search know the same names."""
+    (tmp_path / "small.py").write_text(TASK)
+    options = SuggestOptions(tmp_path / "out", device="cpu", state=tmp_path / ".kforge", reward="milestone")
+    with opened(tmp_path / "small.py", options, lambda kind, data: None) as bench:
+        assert [bench.evaluate(made).node.reward for made in (RIGHT, WRONG)] == [1.0, -1.0]
+    assert set(config.REWARDS) == set(REWARDS) and set(config.SEARCHES) == set(SEARCHES)

@@ -32,6 +32,7 @@ def run(
         model=team.name if team else None,
         base_url=team.base_url if team else None,
         search=config.parse_search(search.replace("-", "_")) if search else core.settings.search,
+        reward=core.settings.reward,
         constraints=tuple(core.rules),
     )
     check_before(core.op, options)

@@ -18,6 +18,7 @@ RESULTS = HERE.parent / "results"
 HAND = "2026-11-29-h200-row-schedules"
 ENGINE = "2026-11-29-h200-2/memory_rows_393216.jsonl"
 CHIP = "NVIDIA H200"
+SCHEDULES = "2026-11-30-h200-schedules/engine.jsonl"
 AT_LEAST = 3  # candidates
 
 # file -> kernel -> what its template's arguments are, and what holds for the whole file.
@@ -92,10 +93,28 @@ def by_engine() -> Iterator[dict[str, Any]]:
         }
 
 
+def by_engine_schedules() -> Iterator[dict[str, Any]]:
+    """Pooling, convolution, resampling, scans and selections: the engine's kernels over their tuning spaces."""
+    points: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    eager: dict[str, float] = {}
+    for line in (RESULTS / SCHEDULES).read_text().splitlines():
+        row = json.loads(line)
+        eager[row["workload"]] = row["eager_ms"]
+        points[row["workload"]].append({name: row[name] for name in ("family", "schedule", "ms")})
+    for name, found in points.items():
+        yield {
+            "workload": name,
+            "kernels": "engine",
+            "sources": [f"results/{SCHEDULES}"],
+            "baselines_ms": {"eager": eager[name]},
+            "points": found,
+        }
+
+
 def main() -> None:
     for old in HERE.glob("recorded-*.json"):
         old.unlink()
-    for table in (*by_hand(), *by_engine()):
+    for table in (*by_hand(), *by_engine(), *by_engine_schedules()):
         if len(table["points"]) < AT_LEAST:
             print(f"{table['workload']}: {len(table['points'])} candidates, left out")
             continue

@@ -164,7 +164,6 @@ _LINES = {
     "accepted": lambda data: f"accepted {str(data['candidate'])[:8]}",
     "undone": lambda data: "accept taken back",
     "exported": lambda data: f"exported {str(data['candidate'])[:8]} as {data.get('format')}",
-    "lesson": lambda data: f"lesson: {shorten(str(data.get('text') or ''))}",
     "profiled": lambda data: f"profiled {str(data['candidate'])[:8]}",
     "resumed": _resumed,
     "stopped": lambda data: "stopped: the run is saved",

@@ -132,8 +132,10 @@ def _costs(report: Report) -> list[list[str]]:
     if costs is None:
         return rows
     rows += [[f"warm L2 {name}", milliseconds(ms), ""] for name, ms in costs.warm_ms.items()]
-    host = ", ".join(f"{name} {us:.0f} us" for name, us in costs.call_us.items())
-    rows += [["call on the host", host, ""]] if host else []
+    host = {name: f"{us:.0f} us" for name, us in costs.call_us.items()}
+    if host:
+        own = host.pop("candidate", "")
+        rows.append(["call on the host", own, ", ".join(f"{name} {us}" for name, us in host.items())])
     rows += [[f"energy {name}", f"{mj:.3g} mJ", "per call"] for name, mj in costs.energy_mj.items()]
     rows.append(["first call", f"{costs.first_call_s * 1e3:.0f} ms", f"after {costs.build_s:.2f} s of building"])
     return rows
@@ -176,7 +178,7 @@ def _not_tested(report: Report) -> list[str]:
     for text in filter(_is_detector, report.not_tested if report.status.value == "verified" else ()):
         name, _, reason = text.removeprefix("detector ").partition(": ")
         why.setdefault(reason, []).append(name)
-    notes = [f"not tested: {text}" for text in others]
+    notes = [f"not tested: {text}" for text in _impossible(others)]
     return notes + [f"detectors that did not run ({reason}): {', '.join(names)}" for reason, names in why.items()]
 
 
@@ -186,6 +188,23 @@ _CASES = re.compile(r"variant \d+, [^;:]+(?:; variant \d+, [^;:]+?)+(?: and (\d+
 def _counted(text: str) -> str:
     """The text with `30 cases` where it names several: under one reason there may be dozens. --json names them."""
     return _CASES.sub(lambda found: f"{found[0].count('; ') + 1 + int(found[1] or 0)} cases", text)
+
+
+_CANNOT = re.compile(
+    r"(?:(\d+) cases|variant .+?): (?:no size of the inputs can be|no input can be|the reference rejects shape) (\w+)"
+)
+
+
+def _impossible(texts: list[str]) -> list[str]:
+    """What these inputs cannot have is one line in the place of one for each kind; where it is one kind, as it was."""
+    found = {text: match for text in texts if (match := _CANNOT.fullmatch(text))}
+    if len(found) < 2:
+        return texts
+    cases = sum(int(match[1] or 1) for match in found.values())
+    kinds = ", ".join(dict.fromkeys(match[2] for match in found.values()))
+    return [f"{cases} cases of shapes or layouts that these inputs cannot have: {kinds}"] + [
+        text for text in texts if text not in found
+    ]
 
 
 def _is_detector(text: str) -> bool:

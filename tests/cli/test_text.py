@@ -277,7 +277,23 @@ def test_every_event_kind_is_said_or_left_to_the_command() -> None:
     from kforge.cli.progress import _LINES
     from kforge.store.schema import PAYLOADS
 
-    views = {"node", "model_text", "conversation", "meter"}
+    views = {"node", "model_text", "conversation", "meter", "lesson"}
     assert set(PAYLOADS) - set(_LINES) == {"written", "error", "run_finished"} | views
-    assert describe("lesson", {"text": "wider loads: 1.4 x"}) == "lesson: wider loads: 1.4 x"
+    assert describe("lesson", {"text": "wider loads: 1.4 x"}) is None  # it says what the attempt's own line said
     assert describe("run_finished", {}) is None
+
+
+def test_what_the_inputs_cannot_have_is_one_line() -> None:
+    """Shapes and layouts without a case are named together, with their number; other reasons stand alone."""
+    texts = (
+        "variant 0, shape hollow, seed 1, x1, offset; variant 0, shape hollow, seed 2, x3, sliced: the reference"
+        " rejects shape hollow",
+        "variant 0, seed 2, x1, transposed; variant 1, seed 2, sliced and 3 more: no input can be transposed",
+        "variant 0, shape deep, seed 2, x1: no size of the inputs can be deep",
+        "variant 2: 128 MiB of inputs is too large for the emulator",
+    )
+    lines = [line.strip() for line in report_text(replace(REPORT, not_tested=texts), columns=140).splitlines()]
+    assert [line for line in lines if line.startswith("not tested")] == [
+        "not tested: 8 cases of shapes or layouts that these inputs cannot have: hollow, transposed, deep",
+        "not tested: variant 2: 128 MiB of inputs is too large for the emulator",
+    ]

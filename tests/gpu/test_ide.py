@@ -30,6 +30,7 @@ def test_from_open_to_accepted_on_a_gpu(tmp_path: Path, monkeypatch: pytest.Monk
     """Times and intervals stand in the evidence, counters in the profile; a stop in a second run ends it in time."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KFORGE_PLAN", "quick")
+    monkeypatch.setenv("KFORGE_BUDGET", "15s")
     monkeypatch.setenv("TERM", "xterm-256color")
     op = tmp_path / "halves.py"
     op.write_text(OP)

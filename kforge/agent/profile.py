@@ -57,15 +57,24 @@ def profile(path: Path, module: Path | None, options: ProfileOptions, tell: Call
     from kforge.worker import Zygote
 
     begin = time.perf_counter()
-    device = resolve_device(options.device)
-    zygote = Zygote().start()
+
+    def stages(source: str) -> None:
+        tell(f"{time.perf_counter() - begin:.1f} s: {source}")
+
+    zygote = Zygote().start()  # it imports torch while this process does
     try:
+        device = resolve_device(options.device)
+        stages("task")
         task = loaded(path, None)
         if not 0 <= options.variant < task.n_variants:
             raise UsageError(f"{path.name} has no variant {options.variant}", f"it has 0 to {task.n_variants - 1}")
+        stages("capture")
         captured = capture(task, options.variant, device)
+        stages("candidate")
         candidate, reason = _candidate(task, captured, module, options, device)
-        evidence = _evidence(task, captured, candidate, reason, options, device, zygote, scratch.make("profile"), tell)
+        evidence = _evidence(
+            task, captured, candidate, reason, options, device, zygote, scratch.make("profile"), tell, stages
+        )
     finally:
         zygote.close()
     return _profiled(evidence, candidate, options, begin)
@@ -93,8 +102,8 @@ def _profiled(evidence: Evidence, candidate: Candidate | None, options: ProfileO
     return Profiled(evidence, feedback(evidence, options.mode, ledger(options.state)), candidate, saved)
 
 
-def summary(task: str, found: Profiled, picture: str | None = None) -> dict[str, Any]:
-    """The object of `kforge profile --json`. task: name of op.py; picture: path of the SVG that was written."""
+def summary(task: str, found: Profiled) -> dict[str, Any]:
+    """The object of `kforge profile --json`. task: name of op.py."""
     from kforge.profiling.annotate.lines import annotate
     from kforge.profiling.pictures import roof
 
@@ -102,7 +111,8 @@ def summary(task: str, found: Profiled, picture: str | None = None) -> dict[str,
     roofline: dict[str, Any] = {"bound": None, "headroom": None}
     if stage is not None:
         roofline = {
-            "bound": stage.kind.value, "headroom": stage.headroom, "headroom_reason": stage.headroom_reason,
+            "bound": stage.kind.value, "headroom": stage.headroom, "headroom_over": stage.fastest or None,
+            "headroom_reason": stage.headroom_reason,
             "floor_ms": stage.floor_us / 1e3, "memory_ms": stage.memory_us / 1e3,
             "compute_ms": stage.compute_us / 1e3, "achieved": stage.achieved, "no_room": stage.no_room,
             "intensity": stage.intensity, "ceilings": stage.ceilings, "source": stage.source,
@@ -129,7 +139,6 @@ def summary(task: str, found: Profiled, picture: str | None = None) -> dict[str,
         "missing": as_json(evidence.missing),
         "seconds": dict(evidence.seconds),
         "saved": str(found.saved) if found.saved else None,
-        "svg": picture,
     }
 
 
@@ -161,7 +170,7 @@ def _first(task: Task, device: str) -> Capture:
 
 def _evidence(
     task: Task, captured: Capture, candidate: Candidate | None, reason: str, options: ProfileOptions, device: str,
-    zygote: Zygote, folder: Path, tell: Callable[[str], None],
+    zygote: Zygote, folder: Path, tell: Callable[[str], None], stages: Callable[[str], None] = lambda _: None,
 ) -> Evidence:  # fmt: skip
     from kforge.environment.target import share_emulator, target_arch, target_name
     from kforge.kernel.emulator.mode import Kind
@@ -169,6 +178,7 @@ def _evidence(
     from kforge.profiling.reference_times import ReferenceTimes
     from kforge.task import count
 
+    stages("ceilings")
     on_gpu = device != "cpu"
     arch = options.arch or target_arch(device)
     cost: Cost | None = count(captured) if captured.graph_module is not None else None
@@ -178,7 +188,7 @@ def _evidence(
     profiler = Profiler(
         task, shown, device, arch, target_name(device), limits, cost, zygote, own,
         lambda place: share_emulator(place, (Kind.TRACED,)), options.variant,
-        options.counters, options.energy,
+        options.counters, options.energy, tell=stages,
     )  # fmt: skip
     # from here on it compiles in a thread: the user's own code has run
     times = ReferenceTimes(task, options.variant, device) if on_gpu and options.baselines else None
@@ -189,8 +199,9 @@ def _evidence(
             tell(f"profiling {candidate.module} on {profiler.target}")
             profiler.collect()
         if times is not None:
+            stages("baselines")
             profiler.baselines_us = times.measure()
-            if profiler.power is not None:
+            if profiler.power is not None and profiler.power.mj is not None:
                 profiler.power = replace(profiler.power, baseline_mj=times.energy())
             profiler.notes += times.notes
     except ChildFailed as failure:

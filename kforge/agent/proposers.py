@@ -60,13 +60,12 @@ class EngineProposer:
         return None
 
     def _candidates(self, bench: Workbench) -> Iterator[Candidate]:
-        from kforge.engine import propose
+        from kforge.engine import propose, propose_pair
 
         prepared = bench.prepared
+        make = propose if bench.task.gradients is None else propose_pair
         try:
-            yield from propose(
-                bench.task, prepared.capture(), arch=bench.arch, device=bench.device, facts=prepared.facts
-            )
+            yield from make(bench.task, prepared.capture(), arch=bench.arch, device=bench.device, facts=prepared.facts)
         except NoCandidate as error:
             self.blocked = error.message
             bench.event("message", text=error.message, level="warning")

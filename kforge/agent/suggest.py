@@ -21,8 +21,11 @@ from kforge.errors import ModelError, UsageError
 from kforge.kernel.candidate import Candidate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kforge.agent.chat import Team
     from kforge.agent.resume import Past
+    from kforge.engine.settings import Setting
 
 _NEXT = "; write a kernel and judge it with `kforge verify`, or let a chat model try (--model)"
 TUNED = 2  # how many of the best candidates have their tuning space searched on a GPU
@@ -74,7 +77,7 @@ def check_before(path: Path, options: SuggestOptions) -> None:
         from kforge.store.outputs import check_outputs
 
         name = path.resolve().stem
-        check_outputs(options.out, [f"{name}_kforge.py", f"{name}_kforge.cu"])
+        check_outputs(options.out, [f"{name}_kforge.py", f"{name}_kforge.cu", f"{name}_settings.py"])
 
 
 class _Run:
@@ -199,15 +202,19 @@ class _Run:
     def _end(self, best: Attempt | None) -> SuggestResult:
         if best is None:
             return self._without()
+        setting = self._setting(best.report)
         files: tuple[Path, ...] = ()
         if not self.options.dry_run:
-            files = self._write(best.candidate)
+            files = self._write({**best.candidate.files, **self._setting_files(setting)}, best.candidate.digest)
             self.bench.event("written", files=[str(p) for p in files], folder=str(self.options.out))
         code = 1 if self.options.require_faster and best.report.verdict is not Verdict.FASTER else 0
         last = "no room: the baseline runs at the hardware's floor" if best.report.no_room else ""
         if code:
             last = f"--require faster: the verdict is {best.report.verdict.value}"
+        if setting is not None:
+            last = f"settings: {setting.words} is {setting.gain:.2f}x eager; {last or 'no kernel beats it'}"
         result = self._summary(best.report, best.candidate.proposer, [relative(p, self.options.here) for p in files])
+        result |= {"settings": setting.as_dict()} if setting is not None else {}
         self._finish(best.report.status, best.report.verdict, code, best.candidate.digest)
         return SuggestResult(result, code, best.report, best.candidate, files, last)
 
@@ -228,13 +235,32 @@ class _Run:
             result |= {"model": self.model.name, "model_calls": meter.calls, "tokens": tokens}
         return result | {"run": self.session.log.id}
 
-    def _write(self, candidate: Candidate) -> tuple[Path, ...]:
+    def _setting(self, report: Report | None) -> Setting | None:
+        """The settings that no kernel beats, from the report's own times, or the whole ladder's without a report."""
+        from kforge.engine.settings import best_setting
+        from kforge.environment.ladder import rungs
+
+        if self.bench.device == "cpu" or (report is not None and report.verdict in (Verdict.FASTER, Verdict.MIXED)):
+            return None
+        if report is not None:
+            times = [(s.name, s.wrapper, s.median) for v in report.variants[:1] for s in v.samples]
+        else:
+            times = rungs(self.bench.prepared, self._say)
+        return best_setting(times)
+
+    def _setting_files(self, setting: Setting | None) -> dict[str, str]:
+        from kforge.engine.settings import settings_module
+        from kforge.environment.target import target_name
+
+        return settings_module(self.bench.task, setting, target_name(self.bench.device)) if setting is not None else {}
+
+    def _write(self, texts: Mapping[str, str], digest: str) -> tuple[Path, ...]:
         """Into --out; where that fails, the error says where the candidate is kept."""
         from kforge.store.outputs import write_outputs
 
-        kept = f"the candidate is kept in {self.session.log.candidates.folder / candidate.digest}"
+        kept = f"the candidate is kept in {self.session.log.candidates.folder / digest}"
         try:
-            return tuple(write_outputs(self.options.out, candidate.files, kept))
+            return tuple(write_outputs(self.options.out, texts, kept))
         except UsageError as error:  # written to since the run began
             raise UsageError(error.message, f"{error.hint}; {kept}") from error
 
@@ -250,9 +276,18 @@ class _Run:
             why = self.engine.blocked or self.bench.spent() or "the engine has none"
             tried = f"; {self.model.name} submitted none" if self.model is not None else ""
             last = "no room: keep PyTorch" if no_room else f"no candidate: {why}{tried}{_NEXT}"
-        result = self._summary(report, proposer, []) | {"reason": last}
+        setting = None if report.no_room else self._setting(None)
+        files: tuple[Path, ...] = ()
+        if setting is not None and not self.options.dry_run:
+            files = self._write(self._setting_files(setting), "")
+        result = self._summary(report, proposer, [relative(p, self.options.here) for p in files]) | {"reason": last}
+        if setting is not None:
+            last = f"{last}; settings: {setting.words} is {setting.gain:.2f}x eager"
+            result |= {"reason": last, "settings": setting.as_dict()}
+            if files:
+                self.bench.event("written", files=[str(p) for p in files], folder=str(self.options.out))
         self._finish(report.status, report.verdict, 1, None)
-        return SuggestResult(result, 1, report, None, (), last)
+        return SuggestResult(result, 1, report, None, files, last)
 
     def _nothing(self, no_room: bool) -> Report:
         from kforge.environment.target import target_name

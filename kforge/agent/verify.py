@@ -28,6 +28,7 @@ class VerifyOptions:
     energy: bool = False
     constraints: tuple[str, ...] = ()  # beside those of op.py
     seed: int | None = None
+    backward: bool = False  # the candidate is a forward/backward pair: its gradients are judged too
 
 
 def verify(path: Path, module: Path, options: VerifyOptions, emit: Emit) -> tuple[Report, str]:
@@ -38,6 +39,10 @@ def verify(path: Path, module: Path, options: VerifyOptions, emit: Emit) -> tupl
 
     candidate = Candidate.read(module)
     task = loaded(path, options.tolerance, options.constraints)
+    if options.backward:
+        from kforge.task.backward import gradient_task
+
+        task = gradient_task(task)
     session = Session(options.state, path, asdict(options) | {"candidate": str(module)}, emit, "verify")
     with session.recorded():
         session.event("task_loaded", task=task.name, form=task.form.value, digest=task.digest)

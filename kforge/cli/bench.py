@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from kforge.cli import options, output, workers
+from kforge.cli.bench_suite import parse_part, rows_of, suite_lines
 from kforge.errors import KforgeError, ProtocolError, UsageError
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ def bench(
     save: Annotated[Path | None, typer.Option("--save", help="Save this run for a later --against.")] = None,
     energy: Annotated[bool, typer.Option("--energy", help="Measure energy per call (seconds more each).")] = False,
     objective: Annotated[str, typer.Option("--objective", help="What is best: speed or energy.")] = "speed",
-    results: Annotated[Path | None, typer.Option("--out", help="Write a batch's reports there, not to stdout.")] = None,
+    results: Annotated[Path | None, typer.Option("--out", help="Append a row a task there (DIR, JOBS.JSONL).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Skip what --out already holds.")] = False,
+    part: Annotated[str, typer.Option("--part", help="With DIR --out: one shard of its tasks, as in 2/3.")] = "1/1",
     order: Annotated[str, typer.Option("--order", help="A batch's reports: done (as they come) or job.")] = "done",
     json: options.Json = False,
     events: options.Events = False,
@@ -68,8 +70,23 @@ def bench(
         if each or against or save:
             raise UsageError("--each, --against and --save are for suites and comparisons", "leave them out")
         return _batch(out, paths[0], where, _Batch(results, resume, order, chosen_plan, chosen_arch))
-    if results or resume or order != "done":
-        raise UsageError("--out, --resume and --order are for a file of jobs", "give a .jsonl file")
+    if len(paths) == 1 and paths[0].is_dir() and results:
+        if each or against or save:
+            raise UsageError("--each, --against and --save go without --out", "leave them out")
+        batch = _Batch(results, resume, order, chosen_plan, chosen_arch)
+        shard = parse_part(part)
+        lines = suite_lines(
+            paths[0],
+            shard,
+            chosen_device,
+            plan=chosen_plan,
+            arch=chosen_arch,
+            energy=energy or objective == "energy" or None,
+        )
+        return _appended(out, paths[0], list(lines), where, batch)
+    if results or resume or order != "done" or part != "1/1":
+        words = "--out, --resume, --order and --part are for a file of jobs, or a folder with --out"
+        raise UsageError(words, "give a .jsonl file, or a folder and --out")
     title, items = _items(paths, plan=chosen_plan, arch=chosen_arch, energy=energy or objective == "energy" or None)
     return _table(out, title, items, where, _Gate(against, save, each, chosen_plan, objective))
 
@@ -270,11 +287,23 @@ class _Batch:
             raise UsageError("--resume needs --out", "a file that the shell opened for stdout cannot be read again")
 
 
-def _batch(out: output.Output, path: Path, where: workers.Where, batch: _Batch) -> int:
+def _appended(out: output.Output, path: Path, lines: list[Line], where: workers.Where, batch: _Batch) -> int:
+    """A folder as a batch; then the table of all rows that the file holds, those of earlier runs and shards too."""
+    from kforge.cli.bench_text import statistics_text, table_text
+    from kforge.environment.suite import statistics
+
+    code = _batch(out, path, where, batch, lines)
+    rows = rows_of(batch.out) if batch.out else []
+    out.text(table_text(rows, len({row.worker for row in rows}) > 1, colour=out.colour))
+    out.text(statistics_text(statistics(rows)))
+    return code
+
+
+def _batch(out: output.Output, path: Path, where: workers.Where, batch: _Batch, given: list[Line] | None = None) -> int:
     from kforge.environment.batch import finished, read_lines
 
     began = time.monotonic()
-    lines = list(read_lines(path, batch.plan, batch.arch))
+    lines = list(read_lines(path, batch.plan, batch.arch)) if given is None else given
     done = finished(batch.out) if batch.resume and batch.out else {}
     left = [line for line in lines if done.get(line.id) != line.key or line.error]
     jobs = {line.id: line for line in left if line.job is not None}

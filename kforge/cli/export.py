@@ -28,8 +28,8 @@ def export(
         str, typer.Option("--outside", help="Calls outside of the verified domain: reference or raise.")
     ] = "reference",
     backward: Annotated[
-        str, typer.Option("--backward", help="Gradients: recompute (by the reference) or refuse.")
-    ] = "recompute",
+        str, typer.Option("--backward", help="Gradients: auto, recompute (by the reference) or refuse.")
+    ] = "auto",
     arch: Annotated[
         list[str] | None, typer.Option("--arch", help="Build for it, e.g. sm_90a or compute_90 (PTX); repeatable.")
     ] = None,

@@ -260,6 +260,7 @@ PROBES: list[tuple[str, _Probe, str, str]] = [
         "the compiler's own log",
     ),
     ("nvdisasm", _program("nvdisasm", release="release"), "instructions per source line", "no reading of instructions"),
+    ("pillow", _package("PIL", "pillow"), "a profile's roofline as PNG (extra png)", "the same as SVG"),
     ("triton", _package("triton", "triton"), "tasks and candidates in Triton", "CUDA tasks; torch.compile on a CPU"),
     ("helion", _package("helion", "helion"), "tasks in Helion", "the other forms of op.py"),
     ("mcp", _package("mcp", "mcp"), "kforge mcp: the judge for other agents (extra mcp)", "all other commands"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,11 +29,13 @@ def profile(
     variant: Annotated[int, typer.Option("--variant", min=0, help="Which of the task's input variants.")] = 0,
     feedback: Annotated[str, typer.Option("--feedback", help="What is told: none, raw (counters) or tools.")] = "tools",
     lines: Annotated[bool, typer.Option("--lines", help="Print the sources with a figure beside each line.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="As --lines, with the instructions of the hottest.")] = False,
     metric: Annotated[str | None, typer.Option("--metric", help="Which figure --lines shows.")] = None,
     ledger: Annotated[
         bool, typer.Option("--ledger", help="Show how each tool's advice fared: expected against achieved gain.")
     ] = False,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the roofline as a picture.")] = None,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="The same as PNG (extra png).")] = None,
     gpu: Annotated[
         str | None, typer.Option("--gpu", help="Use this GPU's data sheet, e.g. A100, where none is here.")
     ] = None,
@@ -53,6 +56,8 @@ def profile(
         return _show_ledger(out, settings.state)
     if task is None:
         raise UsageError("kforge profile needs a task", "kforge profile op.py [candidate.py]")
+    if gpu is not None:
+        _known(gpu)
     if feedback not in _MODES:
         raise UsageError(f"--feedback {feedback} is unknown", f"choose {', '.join(_MODES)}")
     module = options.read_candidate_path(candidate) if candidate is not None else None
@@ -60,6 +65,7 @@ def profile(
     from kforge.agent.profile import ProfileOptions, summary
     from kforge.agent.profile import profile as run
     from kforge.profiling.annotate.lines import METRICS
+    from kforge.profiling.drawing import MISSING_PILLOW, can_write_png
     from kforge.profiling.feedback import Mode
 
     if metric is not None and metric not in METRICS:
@@ -74,15 +80,28 @@ def profile(
         mode=Mode(feedback),
         state=settings.state.absolute(),
     )
-    target = svg.absolute() if svg is not None else None  # the task's code may change the folder
-    found = run(task, module, chosen, output.narrate)
-    _show(out, found, lines=lines, metric=metric)
-    written = _write_svg(target, found) if target is not None else None
-    out.result(summary(task.name, found, written))
+    pictures = {kind: path.absolute() for kind, path in (("svg", svg), ("png", png)) if path is not None}
+    if "png" in pictures and not can_write_png():
+        output.narrate(f"no PNG will be written: {'; '.join(MISSING_PILLOW)}")
+        del pictures["png"]
+    found = run(task, module, chosen, output.narrate)  # the task's code may change the folder
+    _show(out, found, lines=lines or sass, sass=sass, metric=metric)
+    out.result(summary(task.name, found) | {"svg": None, "png": None} | _write(pictures, found))
     return output.OK if found.candidate is not None else output.FAILED
 
 
-def _show(out: output.Output, found: Profiled, *, lines: bool, metric: str | None) -> None:
+def _known(gpu: str) -> None:
+    """UsageError for a GPU that has no data sheet, before anything is run for it."""
+    from kforge.errors import MissingError, UsageError
+    from kforge.profiling.ceilings import data_sheet
+
+    try:
+        data_sheet(gpu)
+    except MissingError as error:
+        raise UsageError(f"--gpu {gpu}: {error.message}", error.hint) from error
+
+
+def _show(out: output.Output, found: Profiled, *, lines: bool, sass: bool, metric: str | None) -> None:
     from kforge.cli import profile_text
     from kforge.profiling.annotate.lines import annotate
 
@@ -92,21 +111,28 @@ def _show(out: output.Output, found: Profiled, *, lines: bool, metric: str | Non
     for name, annotated in sorted(annotate(found.evidence).items()):
         text = found.candidate.files.get(name)
         if text is not None:
-            out.text("\n" + profile_text.source(annotated, text, metric, colour=out.colour))
+            out.text("\n" + profile_text.source(annotated, text, metric, colour=out.colour, sass=sass))
 
 
-def _write_svg(path: Path, found: Profiled) -> str | None:
-    from kforge.profiling.pictures import breakdown, roof, svg
+def _write(pictures: Mapping[str, Path], found: Profiled) -> dict[str, str]:
+    """The roofline into files; their paths by kind."""
+    from kforge.profiling import drawing
+    from kforge.profiling.pictures import breakdown, roof
+    from kforge.profiling.pictures import drawing as drawn
 
     picture = roof(found.evidence)
+    if not pictures:
+        return {}
     if picture is None:
         output.narrate("no roofline: nothing is counted, or the task has no arithmetic")
-        return None
-    path.parent.mkdir(parents=True, exist_ok=True)
+        return {}
     stage = found.evidence.stage
     title = f"{found.evidence.task} on {stage.ceilings if stage else found.evidence.target}"
-    path.write_text(svg(picture, title, breakdown(found.evidence)))
-    return str(path)
+    whole = drawn(picture, title, breakdown(found.evidence))
+    for kind, path in pictures.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(drawing.png(whole) if kind == "png" else drawing.svg(whole).encode())
+    return {kind: str(path) for kind, path in pictures.items()}
 
 
 def _show_ledger(out: output.Output, state: Path) -> int:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from kforge.cli.text import fill, plain, style, table
 
 if TYPE_CHECKING:
-    from kforge.profiling.annotate.lines import Annotated
-    from kforge.profiling.evidence import Evidence, StageOne
+    from kforge.profiling.annotate.lines import Annotated, SassRow
+    from kforge.profiling.evidence import Evidence, Power, StageOne
     from kforge.profiling.feedback import Feedback
 
 _SEVERITY = {"stop": "green", "critical": "red", "major": "yellow", "minor": "cyan"}
@@ -22,6 +22,8 @@ def report(evidence: Evidence, feedback: Feedback, *, columns: int = 80, colour:
     parts = [headline(evidence, colour)]
     if evidence.stage is not None:
         parts += [fill(line, columns, "  ") for line in stage_lines(evidence.stage)]
+    if evidence.power is not None and (words := power_text(evidence.power)):
+        parts.append(fill(words, columns, "  "))
     if evidence.kernels:
         parts += ["", kernels(evidence, columns)]
     if feedback.mode is Mode.TOOLS and evidence.kernels:
@@ -33,6 +35,10 @@ def report(evidence: Evidence, feedback: Feedback, *, columns: int = 80, colour:
         parts += ["", pictures.text(picture, min(columns, 100))]
     if shares := pictures.breakdown(evidence):
         parts += ["", "where a call's time goes", pictures.bars([(plain(n), s) for n, s in shares], min(columns, 100))]
+    if evidence.timeline is not None:
+        parts += [
+            fill(f"gap of {us:.3g} us: {plain(a)} to {plain(b)}", columns, "  ") for a, b, us in named_gaps(evidence)
+        ]
     if evidence.missing:
         parts.append("")
         for item in evidence.missing:
@@ -51,7 +57,7 @@ def headline(evidence: Evidence, colour: bool = False) -> str:
         return style(plain(f"{words}: nothing could be counted"), "bold", colour)
     words += f": {stage.kind.value} bound"
     if stage.headroom is not None:
-        words += f", headroom {stage.headroom:.2f}x"
+        words += f", headroom {stage.headroom:.2f}x ({stage.fastest} over the floor)"
     if stage.no_room:
         words += ", no room: keep PyTorch"
     return style(plain(words), "bold", colour)
@@ -71,6 +77,31 @@ def stage_lines(stage: StageOne) -> list[str]:
     if stage.candidate_us and stage.achieved:
         lines.append(f"candidate {time_text(stage.candidate_us)}, {stage.achieved:.0%} of the floor")
     return lines + [f"note: {note}" for note in stage.notes]
+
+
+def named_gaps(evidence: Evidence) -> list[tuple[str, str, float]]:
+    """The three longest gaps by bare names, where the device waits for over a tenth of a call."""
+    from kforge.profiling.evidence import plain_name
+    from kforge.profiling.sources.timeline import WAITING
+
+    line = evidence.timeline
+    if line is None or line.idle < WAITING:
+        return []
+    return [(plain_name(a), plain_name(b), us) for a, b, us in line.gaps[:3]]
+
+
+def power_text(power: Power) -> str:
+    """Energy of a call, power, clocks and what holds them down; empty where nothing was read."""
+    words = []
+    if power.mj is not None:
+        beside = f" (eager {power.baseline_mj:.3g} mJ)" if power.baseline_mj else ""
+        words.append(f"{power.mj:.3g} mJ a call{beside}")
+    if power.watts is not None:
+        words.append(f"{power.watts:.0f} W")
+    if power.sm_mhz:
+        words.append(f"{power.sm_mhz} MHz" + (f" of {power.max_sm_mhz}" if power.max_sm_mhz else ""))
+    words += [f"held down by: {', '.join(power.throttle)}"] if power.throttle else []
+    return f"power: {', '.join(words)}" if words else ""
 
 
 def time_text(us: float) -> str:
@@ -117,8 +148,10 @@ def findings(feedback: Feedback, columns: int, colour: bool) -> list[str]:
     return lines
 
 
-def source(annotated: Annotated, text: str, metric: str | None = None, *, colour: bool = False) -> str:
-    """A source with one metric beside each line; the hottest three are marked."""
+def source(
+    annotated: Annotated, text: str, metric: str | None = None, *, colour: bool = False, sass: bool = False
+) -> str:
+    """A source with one metric beside each line; the hottest three are marked. sass: their instructions below them."""
     from kforge.cli.render import highlight
     from kforge.profiling.annotate.lines import METRICS
 
@@ -135,4 +168,14 @@ def source(annotated: Annotated, text: str, metric: str | None = None, *, colour
         stall = facts.stall if facts else ""
         mark = ">" if number in hot else " "
         lines.append(f"{annotated.text(number, chosen):>8} {stall:<16.16} {mark}{number:>4}  {line}".rstrip())
+        if sass and facts is not None and number in hot:
+            lines += [instruction(row) for row in facts.sass]
     return "\n".join(lines)
+
+
+def instruction(row: SassRow) -> str:
+    """One instruction: samples, why warps waited, how often it ran, sectors each time."""
+    samples = f"{row.samples}" if row.samples else ""
+    executed = f"x{row.executed}" if row.executed else ""
+    sectors = f"{row.sectors:g}/run" if row.sectors else ""
+    return f"{samples:>8} {row.stall:<16.16} {executed:>10} {sectors:>8}  {row.address:04x} {plain(row.text)}".rstrip()

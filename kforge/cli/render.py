@@ -153,6 +153,8 @@ def report_text(report: Report, *, colour: bool = False, columns: int = 80) -> s
         if case.detail:
             lines.append(fill(case.detail, columns, "    ", ""))
     notes = [f"detector {d.name} fired: {d.detail}" for d in report.detectors if d.fired]
+    if report.backward is not None:
+        notes.append(f"gradients of {', '.join(report.backward.gradients)} judged: {', '.join(report.backward.judged)}")
     notes += ["under the rules: " + ", ".join(report.rules)] if report.rules else []
     notes += _never_launched(report)
     notes += ["vendor calls: " + ", ".join(report.vendor_calls)] if report.vendor_calls else []

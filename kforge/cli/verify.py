@@ -38,6 +38,7 @@ def verify(
         str | None, typer.Option("--context", metavar="SCRIPT.PY:MODEL", help="Time a whole step with and without it.")
     ] = None,
     energy: Annotated[bool, typer.Option("--energy", help="Measure energy per call (seconds more).")] = False,
+    backward: Annotated[bool, typer.Option("--backward", help="Judge and time its gradients too.")] = False,
     evidence: Annotated[
         Path | None, typer.Option("--evidence", metavar="DIR", help="Write report, samples, sources, hashes there.")
     ] = None,
@@ -55,7 +56,7 @@ def verify(
     state = settings.state.absolute()  # code of the task may change the working directory
     if replay is not None:
         own = (task, candidate, plan, arch, tolerance, constraint, baseline, context, evidence)
-        if any(value is not None for value in own) or energy:
+        if any(value is not None for value in own) or energy or backward:
             raise UsageError("--replay takes what it judges from the folder", "beside it only --device and --json")
         return _replay(out, replay, chosen_device, state)
     if task is None or candidate is None:
@@ -73,6 +74,7 @@ def verify(
         baseline=_function("--baseline", baseline),
         context=_function("--context", context),
         energy=energy,
+        backward=backward,
         constraints=options.parse_rules(constraint),
     )
     bundle = _Bundle(evidence, task, module, chosen) if evidence is not None else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kforge.engine.cost import Policy as Policy
+    from kforge.engine.backward import propose_pair as propose_pair
     from kforge.engine.proposing import propose as propose
 
 
@@ -14,6 +15,10 @@ def __getattr__(name: str) -> Any:
         from kforge.engine.proposing import propose
 
         return propose
+    if name == "propose_pair":
+        from kforge.engine.backward import propose_pair
+
+        return propose_pair
     if name == "Policy":
         from kforge.engine.cost import Policy
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kforge.engine.cgen import BYTES, Sizes, Types
 from kforge.engine.ir import Buffer, Expr, Program, Store
-from kforge.engine.symbols import Poly, Quotient, Remainder, Size, Value, Var
+from kforge.engine.symbols import Poly, Quotient, Remainder, Size, Tap, Value, Var
 
 WIDEST = 8  # elements of a 16-byte vector of halves
 
@@ -27,6 +27,8 @@ class Access:
 
 def access_of(index: Poly, buffer: Buffer, inner: Var | None, guard: Expr | None = None) -> Access:
     """Classify an index along `inner`."""
+    if any(isinstance(v, Tap) for v in _moving(index)):  # within a window's loops
+        return Access(buffer, index, index, "scalar")
     if inner is None or inner not in _moving(index):
         if guard is None or inner is None or inner not in guard.variables():
             return Access(buffer, index, index, "uniform")
@@ -109,7 +111,7 @@ class Memory:
             assert e.index is not None and e.buffer is not None
             memory.loads[e.uid] = access_of(e.index, e.buffer, inner, e.args[0] if e.args else None)
         for s in program.stores:
-            memory.stores[s] = access_of(s.index, s.buffer, None if s.per_row else inner)
+            memory.stores[s] = access_of(s.index, s.buffer, None if s.per_row or s.below is not None else inner)
         return memory
 
     def vectors(self) -> list[Access]:
@@ -164,3 +166,35 @@ def _product(poly: Poly) -> str:
         factors.append(str(c))
     text = " * ".join(factors)
     return f"({text})" if len(factors) > 1 else text
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A pointwise program that reads along one loop and writes along another.
+
+    inner: the loop it writes along; other: the one that `loads` (by expression id) read along.
+    """
+
+    inner: Var
+    other: Var
+    loads: frozenset[int]
+
+
+def crossing(program: Program) -> Crossing | None:
+    """The two loops of a transposing program; None where everything is read as it is written."""
+    if program.rows or program.reductions or len(program.cols) < 2:
+        return None
+    inner = program.cols[-1]
+    found: dict[Var, set[int]] = {}
+    for e in program.loads:
+        assert e.index is not None
+        if any(not isinstance(a, (Var, Size)) for a in e.index.atoms()) or e.index.coefficient(inner).constant == 1:
+            continue
+        along = [v for v in program.cols[:-1] if e.index.coefficient(v).constant == 1]
+        if along and e.index.coefficient(inner).terms:
+            found.setdefault(along[-1], set()).add(e.uid)
+    stored = all(s.index.coefficient(inner).constant == 1 for s in program.stores)
+    if not found or not stored:
+        return None
+    other = max(found, key=lambda v: len(found[v]))
+    return Crossing(inner, other, frozenset(found[other]))

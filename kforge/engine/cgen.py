@@ -40,7 +40,10 @@ BYTES = {
 }
 _RESERVED = (
     "row rows col cols lane warp tile base part total count n i j k T U W BLOCK VEC ITEMS SPLIT flat first end share "
-    "rank team blocks ticket tickets workspace staged slots arrived STAGED RESIDENT VECTORS PARTS SLOT BLOCKS and or "
+    "strip slice rest across down deep within line exchange weights sums best inside plane channel in_channel v "
+    "own reach reached results last columns place outputs LEFT RIGHT OUTPUTS VECTOR ALIGNED COLS ROWS DEPTHS SPAN LEAD "
+    "SHIFT WIDE rank team blocks ticket tickets workspace staged slots arrived STAGED STAGES SHARE RESIDENT VECTORS "
+    "PARTS SLOT BLOCKS and or "
     "not xor int float double half bool char short long unsigned signed void const static "
     "struct class template typename new delete this if else for while do switch case default break continue return "
     "goto auto register union enum namespace using operator public private true false in out exp log sqrt tanh min "
@@ -80,7 +83,7 @@ class Types:
         types = Types(real)
         for program in programs:
             for b in program.buffers:
-                given = b.kind in ("input", "parameter") and b.dtype in FLOATS
+                given = b.kind in ("input", "parameter", "library") and b.dtype in FLOATS
                 if given and b.dtype not in types.aliases and len(types.aliases) < 3:
                     alias = "TUW"[len(types.aliases)]
                     types.aliases[b.dtype] = alias
@@ -207,10 +210,11 @@ class Scope:
         default_factory=dict
     )  # values held as a sum of two, to be subtracted singly
     divisors: dict[int, str] = field(default_factory=dict)  # values with a Divisor that divides by them
+    twins: dict[int, Expr] = field(default_factory=dict)  # maxima of windows whose place is wanted, too
 
     def child(self, var: VarText | None = None, load: Callable[[Expr, Scope], str] | None = None) -> Scope:
         inner = Scope(self.types, self.sizes, self.names, var or self.var, load or self.load, dict(self.known))
-        inner.sums, inner.divisors = self.sums, self.divisors
+        inner.sums, inner.divisors, inner.twins = self.sums, self.divisors, self.twins
         return inner
 
     def index(self, poly: Poly, tight: bool = False) -> str:
@@ -238,7 +242,7 @@ class Scope:
             inner = e.args[0]
             target = self.types.scalar(e.dtype)
             return f"static_cast<{target}>({self.text(inner)})", 99
-        if e.op == "reduce":
+        if e.op in ("reduce", "window"):
             raise AssertionError("a reduction is written by the schedule")
         return self._operator(e)
 
@@ -273,6 +277,10 @@ class Scope:
 
     def declare(self, e: Expr, wish: str) -> str:
         """A statement that puts `e` into a variable; later uses write the variable."""
+        if e.op == "window":
+            from kforge.engine.windowcode import declare_window
+
+            return declare_window(self, e, wish)
         text = self.text(e)
         name = self.names.fresh(wish)
         self.known[e.uid] = name
@@ -303,6 +311,8 @@ def named_steps(roots: list[Expr], known: set[int]) -> list[Expr]:
     root_ids = {r.uid for r in roots}
 
     def below(e: Expr) -> list[Expr]:
+        if e.op == "window":  # its loops are written as a whole
+            return []
         found = list(e.args)
         if e.index is not None:
             found += [a.expr for a in sorted(e.index.atoms(), key=repr) if isinstance(a, Value)]  # type: ignore[misc]
@@ -332,7 +342,7 @@ def named_steps(roots: list[Expr], known: set[int]) -> list[Expr]:
             bool(e.origin and e.origin.name) and e.op not in ("load", "index") and origins.get(e.uid, {0}) != {e.origin}
         )
         gathered = e.op == "load" and e.index is not None and any(isinstance(a, Value) for a in e.index.atoms())
-        if twice or own_name or gathered or (e.op == "load" and e.args):
+        if twice or own_name or gathered or (e.op == "load" and e.args) or e.op == "window":
             result.append(e)
     return result
 

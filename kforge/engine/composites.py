@@ -7,7 +7,7 @@ squared deviations from the mean (never E[x^2] - E[x]^2), a norm scales nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kforge.engine.importer import HANDLERS, Importer, Meta, computing, handles, literal
@@ -16,6 +16,8 @@ from kforge.engine.symbols import Poly, product
 from kforge.engine.tensors import Context, Guard, Index, Reduction, Tensor
 
 Dims = int | Sequence[int] | None
+SUM_REWRITES: list[Callable[[Importer, Tensor, list[int], str], Tensor | None]] = []
+"""(importer, what is summed, dimensions, dtype) -> the same without these dimensions, or None (linear.py)."""
 
 
 def reduce(imp: Importer, kind: str, x: Tensor, dims: Dims, keepdim: bool, dtype: str) -> Tensor:
@@ -27,6 +29,9 @@ def reduce(imp: Importer, kind: str, x: Tensor, dims: Dims, keepdim: bool, dtype
     for d in over:
         if x.shape[d].constant is None and x.shape[d].hint() == 1:
             imp.fix(x.shape[d])
+    for rewrite in SUM_REWRITES if kind == "sum" else ():
+        if (better := rewrite(imp, x, over, dtype)) is not None:
+            return _keep(imp, better, rank, over) if keepdim else better
     lead = [d for d in range(rank) if d not in over]
     order = lead + over
     source = x if order == list(range(rank)) else HANDLERS["permute"](imp, Meta(x.dtype, (), imp.operator), x, order)

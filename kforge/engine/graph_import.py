@@ -11,6 +11,7 @@ from typing import Any
 
 from kforge.engine.cgen import C_TYPES
 from kforge.engine.evidence import Evidence
+from kforge.engine.formats import follow
 from kforge.engine.importer import (
     HANDLERS,
     KEEPS_STRIDES,
@@ -41,20 +42,36 @@ def import_graph(
     constants: dict[str, float | int | bool] | None = None,
     variants: Callable[[], list[Any]] = list,
     pinned: bool = False,
+    library: bool = False,
+    scheme: str = "",
+    halved: bool = False,
+    last: bool = False,
 ) -> Graph:
     """Import an fx.GraphModule of core ATen.
 
     names: placeholder -> (readable name, kind); origins: fx node -> Origin; constants: placeholders that are numbers;
     variants: gives the same graph for other shapes, asked for only when a literal would fix a size; pinned: parameters
-    cannot have other sizes. NoCandidate names what has no handler.
+    cannot have other sizes; library, scheme, halved, last: as Importer has them. NoCandidate names what has no handler.
     """
-    from kforge.engine import composites, views  # noqa: F401  (they register handlers)
+    from kforge.engine import (  # noqa: F401  (they register handlers)
+        composites,
+        dropout,
+        indexing,
+        norms,
+        ordering,
+        products,
+        resampling,
+        scans,
+        skinny,
+        views,
+        windows,
+    )
 
     known: dict[Size, Poly] = _parameter_sizes(module, names) if pinned else {}
     evidence = Evidence(module, variants, names)
     for _ in range(300):
         try:
-            return _run(Importer(dict(known), evidence), module, names, origins, constants or {})
+            return _run(Importer(dict(known), evidence, library=library, scheme=scheme, halved=halved, last=last), module, names, origins, constants or {})
         except Refine as refine:
             known[refine.size] = refine.value
     raise NoCandidate("the sizes of the graph do not settle", operator="shapes")
@@ -82,6 +99,8 @@ def _run(
     values: dict[Any, Any] = {}
     inputs: dict[str, Buffer] = {}
     real = "float"
+    library = ("mm.default", "convolution", "copy_", "set_")  # their operands and targets are contiguous here
+    permuted = not any(name in str(n.target) for n in module.graph.nodes for name in library)
     for node in module.graph.nodes:
         imp.origin, imp.node = origins(node), node
         if node.op == "placeholder":
@@ -100,7 +119,8 @@ def _run(
                 imp.sources[symbol] = (name, axis)
                 shape.append(imp.resolve(Poly.of(symbol)))
             _refuse_dtype(fake)
-            buffer = Buffer(name, _dtype(fake), tuple(shape), kind)
+            order = _order(fake) if permuted and kind == "input" else ()
+            buffer = Buffer(name, _dtype(fake), tuple(shape), kind, order)
             real = "double" if buffer.dtype == "float64" else real
             inputs[node.name] = buffer
             values[node] = from_buffer(buffer)
@@ -112,8 +132,20 @@ def _run(
         elif node.op == "output":
             flat = torch.utils._pytree.tree_leaves(node.args[0])
             outputs = [values.get(n, n) if isinstance(n, torch.fx.Node) else n for n in flat]
-            return Graph(inputs, outputs, imp.known, imp.sources, real, imp.minimum)
+            for n, value in zip(flat, outputs, strict=True):  # a gradient has the sizes of what it belongs to
+                owner = inputs.get(n.meta.get("sized_as", "")) if isinstance(n, torch.fx.Node) else None
+                for a, b in zip(value.shape, owner.shape, strict=True) if owner is not None else ():
+                    imp.equal(a, b)
+            return Graph(inputs, outputs, imp.known, imp.sources, real, imp.minimum, imp.seeds)
     raise NoCandidate("the graph has no output", operator="output")
+
+
+def _order(fake: Any) -> tuple[int, ...]:
+    """The dimensions of a dense tensor that is not contiguous as they lie in memory; () for any other."""
+    if fake.is_contiguous():
+        return ()
+    order = tuple(sorted(range(fake.dim()), key=fake.stride, reverse=True))
+    return order if fake.permute(order).is_contiguous() else ()
 
 
 def _refuse_dtype(value: Any) -> None:
@@ -142,6 +174,8 @@ def _call(imp: Importer, node: Any, values: dict[Any, Any]) -> Any:
     packet = name.name.split("::")[-1] if name is not None else imp.operator
     fake = node.meta.get("val")
     dtype = _dtype(fake) if isinstance(fake, torch.Tensor) else ""
+    if isinstance(fake, torch.Tensor) and any(isinstance(s, torch.SymInt) for s in fake.shape):
+        raise imp.reject("its size depends on data")
     shape = tuple(int(s) for s in fake.shape) if isinstance(fake, torch.Tensor) else ()
     if isinstance(fake, (tuple, list)) and fake and isinstance(fake[0], torch.Tensor):
         dtype = _dtype(fake[0])
@@ -165,8 +199,11 @@ def _call(imp: Importer, node: Any, values: dict[Any, Any]) -> Any:
             t.name = node.name
         if isinstance(t, Tensor) and packet in PARTS:
             t.layout = args[0].layout
-        elif isinstance(t, Tensor) and packet in HANDLERS and (packet not in KEEPS_STRIDES or _reorders(kwargs)):
+        elif isinstance(t, Tensor) and packet in HANDLERS and packet != "sort" and (packet not in KEEPS_STRIDES or _reorders(kwargs)):
             t.layout = None
+    if packet in KEEPS_STRIDES and not _reorders(kwargs) and args and isinstance(args[0], Tensor):
+        result.format = args[0].format
+    follow(node, result)
     return result
 
 

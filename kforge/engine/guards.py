@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kforge.engine.cgen import Types
+from kforge.engine.hostcode import derived_text
 from kforge.engine.ir import FLOATS, Buffer
-from kforge.engine.symbols import Poly, Size
+from kforge.engine.symbols import Derived, Poly, Size
 
 FOLLOWED = ("float16", "bfloat16", "float32")
 """The dtypes that kernels computing in float take where all floating tensors have the same one."""
@@ -71,7 +72,7 @@ class Guards:
             monomial, c = poly.terms[0] if len(poly.terms) == 1 else ((), 0)
             if self._known(poly):
                 lines += self._compare(place, b, self._written(poly))
-            elif len(monomial) == 1 and isinstance(monomial[0], Size) and c > 0:
+            elif len(monomial) == 1 and c > 0 and isinstance(monomial[0], Size) and type(monomial[0]) is not Derived:
                 if c > 1:
                     lines += refuse(f"{place} % {c} != 0", f"these kernels need {place} % {c} == 0", _shapes(b))
                 self._atoms[monomial[0]] = place if c == 1 else f"{place} // {c}"
@@ -87,7 +88,7 @@ class Guards:
         return refuse(f"{left} != {text}", f"these kernels need {left} == {text}", _shapes(b, other))
 
     def _known(self, poly: Poly) -> bool:
-        return all(a in self._atoms for a in poly.atoms())
+        return all(self._known(a.base) if isinstance(a, Derived) else a in self._atoms for a in poly.atoms())
 
     def _written(self, poly: Poly) -> tuple[str, Buffer | None]:
         """A size as Python and the tensor that it is read from; what no tensor gives has its captured value."""
@@ -102,6 +103,10 @@ class Guards:
             for atom in monomial:
                 assert isinstance(atom, Size)
                 text = self._atoms.get(atom, str(atom.hint))
+                if isinstance(atom, Derived):
+                    text, among = self._written(atom.base)
+                    text = derived_text(atom, text)
+                    owners += [among] if among is not None else []
                 factors.append(f"({text})" if "//" in text and (c != 1 or len(monomial) > 1) else text)
             terms.append(" * ".join(factors))
         return " + ".join(terms).replace("+ -", "- "), owners[0] if owners else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kforge.engine.importer import Graph
 from kforge.engine.ir import Buffer
 from kforge.engine.kernelcode import KernelCode
-from kforge.engine.symbols import Poly, Size, product
+from kforge.engine.symbols import Derived, Poly, Size, product
 
 Shape = tuple[Poly, ...]
 
@@ -25,7 +25,7 @@ class Host:
     @property
     def tensors(self) -> list[Buffer]:
         return [b for b in self.names.values() if b.kind == "input" and b.shape] + [
-            b for b in self.names.values() if b.kind == "parameter" and b.shape
+            b for b in self.names.values() if b.kind in ("parameter", "library") and b.shape
         ]
 
     def size(self, poly: Poly, use_locals: bool = True) -> str:
@@ -60,6 +60,8 @@ class Host:
             if c != 1 or not factors:
                 factors.insert(0, str(c))
             terms.append(" * ".join(factors))
+        if len(terms) == 1 and len(poly.terms[0][0]) == 1 and poly.terms[0][1] == 1:
+            return terms[0].removeprefix("(").removesuffix(")") if terms[0].startswith("(") else terms[0]
         return " + ".join(terms).replace("+ -", "- ")
 
     def _atom(self, atom: object) -> str:
@@ -67,6 +69,8 @@ class Host:
         symbol = Poly.of(atom)
         if symbol in self.locals:
             return self.locals[symbol]
+        if isinstance(atom, Derived):
+            return derived_text(atom, self.size(atom.base))
         direct = self._run(symbol)
         if direct is not None:
             return direct
@@ -89,6 +93,12 @@ class Host:
                 return f"(*{b.name}.shape[:-1], {self.size(shape[-1])})"
         inner = ", ".join(self.size(s) for s in shape)
         return f"({inner},)" if len(shape) == 1 else f"({inner})"
+
+
+def derived_text(size: Derived, base: str) -> str:
+    """A derived size as Python, in parentheses, given that of its base."""
+    whole = f"{base} {'+' if size.shift > 0 else '-'} {abs(size.shift)}" if size.shift else base
+    return f"({whole})" if size.step == 1 else f"(({whole}) // {size.step})" if " " in whole else f"({base} // {size.step})"
 
 
 def launch_lines(

@@ -14,7 +14,7 @@ from typing import Any
 
 from kforge.engine.evidence import Evidence, numbers_of
 from kforge.engine.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Origin
-from kforge.engine.symbols import Poly, Size
+from kforge.engine.symbols import Derived, Poly, Size
 from kforge.engine.tensors import Context, Guard, Index, Tensor
 from kforge.errors import NoCandidate
 
@@ -58,7 +58,8 @@ class Graph:
     """An imported graph: its input buffers by placeholder name, its outputs, and what was learnt about sizes.
 
     known: sizes replaced by others or fixed. sources: where a size is read, (buffer name, dimension).
-    minimum: sizes that must be at least so much, for what is read at a fixed place.
+    minimum: sizes that must be at least so much, for what is read at a fixed place. seeds: pairs of numbers that
+    forward draws, and the shape of what is drawn with each (dropout.py).
     """
 
     inputs: dict[str, Buffer]
@@ -67,6 +68,7 @@ class Graph:
     sources: dict[Size, tuple[str, int]]
     real: str = "float"
     minimum: dict[Poly, int] = field(default_factory=dict)
+    seeds: dict[Buffer, tuple[Poly, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -77,10 +79,16 @@ class Importer:
     evidence: Evidence
     sources: dict[Size, tuple[str, int]] = field(default_factory=dict)
     minimum: dict[Poly, int] = field(default_factory=dict)
+    made: dict[str, tuple[Poly, int, int]] = field(default_factory=dict)  # derived sizes by name
     node: Any = None
     free: int = 0
     operator: str = ""
     origin: Origin | None = None
+    library: bool = False  # what a library computes is left to it, even where a family of ours could
+    seeds: dict[Buffer, tuple[Poly, ...]] = field(default_factory=dict)  # pairs to draw, and for what shape
+    scheme: str = ""  # how products in single precision are computed where that pays (precision.py)
+    last: bool = False  # a library's convolutions get channels-last operands
+    halved: bool = False  # convolutions at TF32's accuracy by halves, where that pays (halved.py)
 
     # sizes
 
@@ -100,7 +108,9 @@ class Importer:
     def fix(self, poly: Poly) -> None:
         """Fix every size in `poly` to its captured value."""
         for atom in sorted(poly.atoms(), key=repr):
-            if isinstance(atom, Size):
+            if isinstance(atom, Derived):
+                self.fix(atom.base)
+            elif isinstance(atom, Size):
                 raise Refine(atom, Poly.of(atom.hint))
 
     def equal(self, a: Poly, b: Poly) -> Poly:
@@ -111,8 +121,10 @@ class Importer:
             raise NoCandidate(f"{self.operator}: sizes {a.hint()} and {b.hint()} do not match", operator=self.operator)
         for size, other in sorted(((b, a), (a, b)), key=lambda pair: -self._rank(pair[0])):
             symbol = _single(size)
-            if symbol is not None and symbol not in other.atoms():
+            if symbol is not None and symbol not in other.atoms() and not isinstance(symbol, Derived):
                 raise Refine(symbol, other)
+        for left, right in _paired(a, b):
+            self.equal(left, right)
         self.fix(a)
         self.fix(b)
         return a
@@ -122,13 +134,29 @@ class Importer:
         if size.constant is None and least > 0:
             self.minimum[size] = max(least, self.minimum.get(size, 0))
 
+    def derived(self, base: Poly, shift: int, step: int) -> Poly:
+        """floor((base + shift) / step) as a size of its own."""
+        if base.constant is not None:
+            return Poly.of((base.constant + shift) // step)
+        if step == 1 and shift == 0:
+            return base
+        part = (base + shift).divide(Poly.of(step))
+        if part is not None and len(part.terms) == 1:
+            return part
+        label = "_".join(a.name for a in sorted(base.atoms(), key=repr) if isinstance(a, Size))
+        name, k = f"{label}_out", 2
+        key = (base, shift, step)
+        while self.made.setdefault(name, key) != key:
+            name, k = f"{label}_out{k}", k + 1
+        return Poly.of(Derived(name, (base.hint() + shift) // step, base, shift, step))
+
     def divide(self, size: Poly, n: int) -> Poly:
         """size / n where it is known to be a multiple of n; the candidate checks that it is."""
         part = size.divide(Poly.of(n))
         if part is not None:
             return part
         symbol = _single(size)
-        if symbol is None:
+        if symbol is None or isinstance(symbol, Derived):
             self.fix(size)
         assert symbol is not None
         raise Refine(symbol, Poly.of(Size(f"{symbol.name}_by_{n}", symbol.hint // n)) * n)
@@ -184,6 +212,7 @@ class Importer:
 
         result = self.tensor(shape, dtype, at, *tensors)
         result.layout = layout_of(tensors, shape)
+        result.format = next((t.format for t in tensors if t.shape == shape), None)
         return result
 
     def check_literals(self, node: Any) -> None:
@@ -220,6 +249,20 @@ def constant(imp: Importer, number: float | int | bool, dtype: str, rank: int) -
 def layout_of(operands: Sequence[Tensor], shape: tuple[Poly, ...]) -> Buffer | None:
     """Whose strides a pointwise result takes: those of the first operand that fills the shape."""
     return next((t.layout for t in operands if t.shape == shape), None)
+
+
+def _paired(a: Poly, b: Poly) -> list[tuple[Poly, Poly]]:
+    """Factors of two equal products that were equal when captured, the last first: batch * channels, whichever way."""
+    if len(a.terms) != 1 or len(b.terms) != 1:
+        return []
+    left, right = ([*map(Poly.of, m), *([Poly.of(c)] if c != 1 else [])] for ((m, c),) in (a.terms, b.terms))
+    for factor in [f for f in left if f in right]:
+        if factor in right:
+            left.remove(factor)
+            right.remove(factor)
+    if len(left) != len(right):
+        return []
+    return [(x, y) for x in reversed(left) for y in right if x.hint() == y.hint()]
 
 
 def _single(poly: Poly) -> Size | None:

@@ -11,12 +11,13 @@ Element types are torch's names ("float32", "int64", "bool"); "real" is the type
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from kforge.engine.symbols import Poly, Quotient, Remainder, Value, Var
+from kforge.engine.symbols import Poly, Quotient, Remainder, Tap, Value, Var
 
 REAL = "real"
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+SCATTERS = ("set_at", "add_at")  # a stored value that says itself where it goes: (place, value)
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -24,34 +25,86 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 class Buffer:
     """A tensor in memory as a kernel sees it: an input, an output or a temporary between two kernels.
 
-    dtype is torch's name. binds_to names the buffer whose element type this one shares (the T of the source).
+    dtype is torch's name. order: its dimensions as they lie in memory, outermost first, where that is another order.
     """
 
     name: str
     dtype: str
     shape: tuple[Poly, ...]
     kind: str  # input | parameter | output | temporary
+    order: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return self.name
 
 
+@dataclass(frozen=True)
+class Reach:
+    """One dimension of a window: a tap reads at (start + step * tap) / divisor, where that is an integer.
+
+    checked: a tap counts only where `at` lies in [0, end); otherwise it always does.
+    """
+
+    tap: Tap
+    at: Tap
+    start: Poly
+    step: int
+    end: Poly
+    checked: bool
+    divisor: int = 1
+
+
+@dataclass(frozen=True)
+class Window:
+    """The taps over which a window reduction walks. free: loops without a place of their own (channels), outermost.
+
+    flat: for argmax, the position of a tap as torch numbers it.
+    """
+
+    kind: str  # sum | max | argmax
+    free: tuple[Tap, ...]
+    reaches: tuple[Reach, ...]
+    flat: Poly | None = None
+
+    @property
+    def polys(self) -> list[Poly]:
+        """Every index and size in it."""
+        found = [p for r in self.reaches for p in (r.start, r.end, r.tap.size, r.at.size)]
+        return found + [t.size for t in self.free] + ([] if self.flat is None else [self.flat])
+
+    def map(self, poly: Callable[[Poly], Poly]) -> Window:
+        """The same with every index replaced."""
+        reaches = tuple(replace(r, start=poly(r.start), end=poly(r.end)) for r in self.reaches)
+        return replace(self, reaches=reaches, flat=None if self.flat is None else poly(self.flat))
+
+
 @dataclass(eq=False)
 class Expr:
-    """One scalar. `op` is const, index, load, reduce, cast or a name of the operator table."""
+    """One scalar. `op` is const, index, load, reduce, scan, window, cast or a name of the operator table.
+
+    A scan is the running result over the columns up to the position `index`: c forwards, size - 1 - c backwards, one
+    less than that where the own element is left out.
+    """
 
     op: str
     args: tuple[Expr, ...]
     dtype: str
     uid: int
     value: float | int | bool | None = None  # const
-    index: Poly | None = None  # index, load
+    index: Poly | None = None  # index, load, scan
     buffer: Buffer | None = None  # load
-    kind: str = ""  # reduce
+    kind: str = ""  # reduce, scan
+    window: Window | None = None
     origin: Origin | None = None
 
     def __repr__(self) -> str:
         return f"e{self.uid}"
+
+    @property
+    def level(self) -> int:
+        """How many windows a window stands in, itself included."""
+        assert self.window is not None
+        return max(t.level for t in (*self.window.free, *(r.tap for r in self.window.reaches)))
 
     def variables(self) -> frozenset[Var]:
         """The loop variables this expression depends on; a reduction binds its columns."""
@@ -62,6 +115,9 @@ class Expr:
                 found |= _poly_variables(self.index)
             if self.op == "reduce":
                 found = frozenset(v for v in found if not v.name.startswith("c"))
+            if self.window is not None:
+                found |= frozenset().union(*(_poly_variables(p) for p in self.window.polys))
+                found = frozenset(v for v in found if not isinstance(v, Tap) or v.level < self.level)
             self._variables = found
         return found
 
@@ -123,6 +179,12 @@ def is_element(e: Expr, cols: tuple[Var, ...]) -> bool:
     return any(v in cols for v in e.variables())
 
 
+def runs_backwards(scan: Expr) -> bool:
+    """True when a scan starts at the last column."""
+    assert scan.index is not None
+    return any(c < 0 for monomial, c in scan.index.terms if any(isinstance(a, Var) for a in monomial))
+
+
 class Builder:
     """Makes expressions. `simplify(builder, op, args, dtype)` may answer with another expression (rewrite.py)."""
 
@@ -159,6 +221,15 @@ class Builder:
     def reduce(self, kind: str, body: Expr, dtype: str) -> Expr:
         return self._intern(("reduce", kind, body), op="reduce", args=(body,), dtype=dtype, kind=kind)
 
+    def scan(self, kind: str, body: Expr, position: Poly, dtype: str) -> Expr:
+        """The running sum, product, extreme or its index of `body` over the columns, up to `position`."""
+        key = ("scan", kind, body, position)
+        return self._intern(key, op="scan", args=(body,), dtype=dtype, kind=kind, index=position)
+
+    def window(self, window: Window, body: Expr, dtype: str) -> Expr:
+        """`body` over the taps of a window."""
+        return self._intern(("window", window, body), op="window", args=(body,), dtype=dtype, window=window)
+
     def op(self, name: str, *args: Expr, dtype: str) -> Expr:
         if self._simplify is not None:
             better = self._simplify(self, name, args, dtype)
@@ -173,12 +244,14 @@ class Builder:
 
 @dataclass(frozen=True)
 class Store:
-    """buffer[index] = value, per element or per row."""
+    """buffer[index] = value, per element or per row; `once`: by one thread of the whole grid."""
 
     buffer: Buffer
     index: Poly
     value: Expr
     per_row: bool
+    once: bool = False
+    below: Poly | None = None  # only the columns below are written
 
 
 @dataclass(frozen=True)
@@ -201,8 +274,18 @@ class Program:
         return tuple(e for e in walk(s.value for s in self.stores) if e.op == "reduce")
 
     @property
+    def scans(self) -> tuple[Expr, ...]:
+        """Every running result, operands first."""
+        return tuple(e for e in walk(s.value for s in self.stores) if e.op == "scan")
+
+    @property
     def loads(self) -> tuple[Expr, ...]:
         return tuple(e for e in walk(s.value for s in self.stores) if e.op == "load")
+
+    @property
+    def in_place(self) -> bool:
+        """True when a buffer is both read and written: no thread may do another's work over again."""
+        return any(e.buffer == s.buffer for e in self.loads for s in self.stores)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from kforge.engine.cgen import Sizes, Types, total
+from kforge.engine.coalescing import indices, sizes_of
 from kforge.engine.ir import Program
-from kforge.engine.partition import sizes_of
 from kforge.engine.symbols import Poly, Size
 
 Constant = int | str
@@ -47,6 +48,12 @@ class KernelCode:
     def expression(self) -> str:
         """The name expression of the Kernel."""
         return f"{self.name}<{', '.join(self.template)}>" if self.template else self.name
+
+    @property
+    def most(self) -> float:
+        """The most columns that its limit admits, infinite where it has none."""
+        text = self.limit.removeprefix("cols <= ")
+        return float(text) if text.isdigit() else math.inf
 
     @property
     def arguments(self) -> list[str]:
@@ -132,9 +139,7 @@ def name_loops(sizes: Sizes, program: Program) -> None:
 
 
 def _polys(program: Program) -> list[Poly]:
-    from kforge.engine.partition import _indices
-
-    return [*_indices(program), *(v.size for v in program.rows[1:] + program.cols[1:])]
+    return [*indices(program), *(v.size for v in program.rows[1:] + program.cols[1:])]
 
 
 __all__ = ["KernelCode", "Size", "parameters", "render", "row_sizes", "wrap"]

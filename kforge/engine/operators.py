@@ -43,6 +43,9 @@ C_REAL = {
     "min": "smaller({0}, {1})",
     "pow": "pow{f}({0}, {1})",
     "fmod": "fmod{f}({0}, {1})",
+    "draw": "draw({0}, {1}, {2})",
+    "quotient": "{0} / {1}",
+    "rest": "{0} % {1}",
     "atan2": "atan2{f}({0}, {1})",
     "abs": "fabs{f}({0})",
     "round": "rint{f}({0})",
@@ -69,6 +72,8 @@ PRECEDENCE = {
     "sub": 10,
     "mul": 11,
     "div": 11,
+    "quotient": 11,
+    "rest": 11,
     "neg": 12,
     "not": 12,
     "bitnot": 12,
@@ -92,7 +97,7 @@ def _same_type(name: str) -> Formula:
     return lambda b, *args: b.op(name, *args, dtype=args[0].dtype)
 
 
-for _name in ("mul", "neg", "pow", "atan2", "fmod"):
+for _name in ("mul", "neg", "pow", "atan2"):
     POINTWISE[_name] = _same_type(_name)
 for _name in C_REAL:
     if C_REAL[_name] == _name + "{f}({0})" or _name == "round":
@@ -323,6 +328,23 @@ def _xlogy(b: Builder, x: Expr, y: Expr) -> Expr:
     product = b.op("mul", x, b.op("log", y, dtype=REAL), dtype=REAL)
     at_zero = _choose(b, b.op("eq", x, zero, dtype="bool"), zero, product)
     return _choose(b, b.op("isnan", y, dtype="bool"), y, at_zero)
+
+
+@operator("fmod")
+def _fmod(b: Builder, x: Expr, y: Expr) -> Expr:
+    """The remainder of division towards zero; `quotient` and `rest` are those of integers in C."""
+    return b.op("rest" if x.dtype in INTEGERS else "fmod", x, y, dtype=x.dtype)
+
+
+@operator("remainder")
+def _remainder(b: Builder, x: Expr, y: Expr) -> Expr:
+    """The remainder with the sign of the divisor."""
+    rest, zero = _fmod(b, x, y), b.cast(b.const(0, "int64"), x.dtype)
+    opposite = b.op(
+        "ne", b.op("lt", rest, zero, dtype="bool"), b.op("lt", y, zero, dtype="bool"), dtype="bool"
+    )
+    moved = b.op("and", b.op("ne", rest, zero, dtype="bool"), opposite, dtype="bool")
+    return _choose(b, moved, b.op("add", rest, y, dtype=x.dtype), rest)
 
 
 @operator("div")

@@ -268,7 +268,7 @@ class ChunkCode(PairCode):
 
     def _body_again(self, p: Pass, body: Expr) -> str:
         """The pair's operand at (k, j), from what the first loop kept."""
-        if body.op == "load" and body.uid in self.arrays:
+        if body.op == "load" and body.uid in self.arrays and self._is_vector(body):
             return self._load_row(body, self.scope)
         return self.kept_at(body)
 

@@ -36,7 +36,9 @@ class Pass:
 
 
 def below(e: Expr) -> list[Expr]:
-    """Operands, those inside an index included."""
+    """Operands, those inside an index included; a window's loops are written as a whole."""
+    if e.op == "window":
+        return []
     found = list(e.args)
     if e.index is not None:
         found += [a.expr for a in sorted(e.index.atoms(), key=repr) if isinstance(a, Value)]  # type: ignore[misc]
@@ -74,6 +76,8 @@ def plan(program: Program, keep: bool, pairs: Sequence[Merged] = ()) -> list[Pas
         if r.uid not in paired:
             passes[level(r) - 1].reductions.append(r)
     for s in program.stores:
+        if s.once:
+            continue
         (passes[level(s.value)].row_stores if s.per_row else passes[level(s.value)].stores).append(s)
     computed: dict[int, Pass] = {}
     kept: set[int] = set()

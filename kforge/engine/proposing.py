@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from kforge.engine.alternatives import is_library, library_plans
+from kforge.engine.apart import worthwhile
 from kforge.engine.cgen import RESERVED, Types
-from kforge.engine.cost import Option, Policy, heuristic
+from kforge.engine.cost import Option, Policy, covers, heuristic, predict
 from kforge.engine.families import Target, kernels_for
 from kforge.engine.graph_import import import_graph
 from kforge.engine.importer import Graph
+from kforge.engine.indexing import check_order
 from kforge.engine.ir import Origin, Program
 from kforge.engine.kernelcode import KernelCode
 from kforge.engine.partition import partition
+from kforge.engine.precision import lowering
+from kforge.engine.state import leaf_name, new_values, refuse_views, settle, take_updates
 from kforge.engine.symbols import Poly
 from kforge.engine.tensors import Tensor
 from kforge.engine.usercode import read_user_code, rebuilt_state
+from kforge.engine.vendor import Lowering
 from kforge.engine.writer import Choice, Leaf, Piece, Plan, write_candidate
 from kforge.errors import NoCandidate
 from kforge.kernel.candidate import Candidate
@@ -35,31 +42,82 @@ def propose(
     device: str,
     facts: Any = None,
     policy: Policy | None = None,
+    variants: Callable[[], list[Any]] | None = None,
 ) -> Iterator[Candidate]:
     """Candidates for a task, best guess first; all compute the same and differ in schedules.
 
     capture: the graph of variant 0. arch ("sm_90a") and device ("cpu", "cuda:0") are what it will run on. facts:
-    TaskFacts if known. Raises NoCandidate naming the operator that no kernel covers; never a torch-only candidate.
+    TaskFacts if known. variants: gives the graphs of its other variants, default the task's. Raises NoCandidate naming
+    the operator that no kernel covers; never a torch-only candidate.
     """
+    if facts is not None:
+        refuse_views(capture, facts.effects)
     try:
-        yield from _propose(task, capture, device, policy or heuristic)
+        yield from _propose(task, capture, device, policy or heuristic, variants or partial(_variants, task, capture))
     except RecursionError as error:
         raise NoCandidate("its expressions are nested too deeply for one kernel", operator="a long chain") from error
 
 
-def _propose(task: Task, capture: Capture, device: str, policy: Policy) -> Iterator[Candidate]:
-    variants = cache(partial(_variants, task, capture))  # captured once, by whoever asks first
-    plan, programs = make_plan(task, capture, variants)
+def _propose(
+    task: Task, capture: Capture, device: str, policy: Policy, variants: Callable[[], list[Any]]
+) -> Iterator[Candidate]:
+    variants = cache(variants)  # captured once, by whoever asks first
     target = _target(capture, device, variants)
+    refused: list[NoCandidate] = []
+
+    def planned(**how: Any) -> list[Made]:
+        try:
+            return [make_plan(task, capture, variants, **how)]
+        except NoCandidate as error:
+            refused.append(error)
+            return []
+
+    plans = planned()
+    if plans and worthwhile(plans[0][1], target):
+        plans += planned(apart=True)
+        plans.sort(key=lambda made: _seconds(made[0], made[1], target))
+    others, own_first = library_plans(capture, device, planned, lambda made: _seconds(made[0], made[1], target))
+    plans = [*plans, *others] if own_first else [*others, *plans]
+    streams = [_of_plan(capture, *made, target, policy) for made in plans]
+    found: set[str] = set()
+    for candidate in _in_turn(streams):
+        if candidate.digest not in found:
+            found.add(candidate.digest)
+            yield candidate
+    if not found and refused:
+        raise refused[0]
+    if not found:
+        named = ", ".join(dict.fromkeys(n.target.__name__ for n in capture.graph.nodes if is_library(n)))
+        raise NoCandidate(f"a library's call is all there is: {named}", operator=named)
+
+
+def _seconds(plan: Plan, programs: list[Program], target: Target) -> float:
+    """The shortest predicted time of a plan's kernels."""
+    found = [kernels_for(p, plan.types, p.name, target) for p in programs]
+    return sum(min(map(predict, filter(covers, kernels)), default=0.0) for kernels in found)
+
+
+def _in_turn(streams: list[Iterator[Candidate]]) -> Iterator[Candidate]:
+    """The first of each, then the second of each, and so on."""
+    for group in zip_longest(*streams):
+        yield from (candidate for candidate in group if candidate is not None)
+
+
+def _of_plan(
+    capture: Capture, plan: Plan, programs: list[Program], target: Target, policy: Policy
+) -> Iterator[Candidate]:
+    calls = [lowering(step, capture.precision.value) for step in plan.parts.calls]
     options = []
     for program in programs:
         kernels = kernels_for(program, plan.types, program.name, target)
         if not kernels:
             raise NoCandidate(f"no kernel family covers {program.name}", operator=program.name)
         options.append(kernels)
-    ranked = policy.rank([Option(choice) for choice in _combinations(options)])
+    ranked = policy.rank([Option(choice, calls) for choice in _combinations(options)])
     for option in ranked:
-        yield write_candidate(plan, option.choices, _idea(option.choices), option.gain)
+        if option.choices or any(call.kernels for call in option.calls):
+            idea = _idea(option.choices, option.calls)
+            yield write_candidate(plan, option.choices, idea, option.gain, option.calls)
 
 
 def _target(capture: Capture, device: str, variants: Callable[[], list[Any]]) -> Target:
@@ -83,33 +141,47 @@ def _combinations(options: list[list[KernelCode]]) -> Iterator[list[Choice]]:
 
 
 def _covered(kernels: list[KernelCode], first: int) -> Choice:
-    """The chosen kernel and, where it is limited to some shapes, those that cover the rest."""
-    chosen = kernels[first]
-    rest = [k for k in kernels[first + 1 :] if k.limit != chosen.limit]
-    covered = [chosen]
-    for k in rest if chosen.limit else []:
-        covered.append(k)
-        if not k.limit:
-            break
+    """The chosen kernel and, where it is limited to some shapes, those that cover the rest, the nearest limit first.
+
+    The order in which the captured sizes rank them says nothing of other sizes; a schedule for short rows is the better
+    one wherever it fits.
+    """
+    covered = [kernels[first]]
+    for k in sorted(kernels, key=lambda k: (k.most, not k.limit)):  # stable: of equal limits the one ranked first
+        other = covered[-1].limit and covered[-1].most == k.most  # a limit that is not of columns alone
+        if k.most > covered[-1].most or (other and not k.limit):
+            covered.append(k)
     return covered
 
 
-def _idea(choices: list[Choice]) -> str:
-    ideas = list(dict.fromkeys(choice[0].idea for choice in choices))
+def _idea(choices: list[Choice], calls: Sequence[Lowering] = ()) -> str:
+    ideas = list(dict.fromkeys([*(c.idea for c in calls), *(choice[0].idea for choice in choices)]))
     text = "; then ".join(ideas)
-    return text if len(choices) == 1 else f"{len(choices)} kernels: {text}"
+    return text if len(choices) == 1 or calls else f"{len(choices)} kernels: {text}"
+
+
+Made = tuple[Plan, list[Program]]
 
 
 def make_plan(
-    task: Task, capture: Capture, variants: Callable[[], list[Any]] | None = None
-) -> tuple[Plan, list[Program]]:
-    """Everything about the task that all candidates share. variants: gives the graphs of its other variants."""
+    task: Task,
+    capture: Capture,
+    variants: Callable[[], list[Any]] | None = None,
+    *,
+    library: bool = False,
+    scheme: str = "",
+    halved: bool = False,
+    last: bool = False,
+    apart: bool = False,
+) -> Made:
+    """Everything about the task that all candidates share.
+
+    variants: gives the graphs of its other variants; library, scheme, halved, last: as Importer has them; apart:
+    results of rows are kernels of their own.
+    """
     import torch
 
     module = capture.module
-    if capture.mutations:
-        what = ", ".join(f"{m.kind.value} {m.path}" for m in capture.mutations)
-        raise NoCandidate(f"the reference changes {what} in place", operator="in-place update")
     refs = capture.placeholders()
     names, expressions = _names(refs)
     variants = variants or partial(_variants, task, capture)
@@ -124,11 +196,23 @@ def make_plan(
         constants=_scalars(capture),
         variants=variants,
         pinned=user.fixed,
+        library=library,
+        scheme=scheme,
+        halved=halved,
+        last=last,
     )
+    state = take_updates(task, capture, graph)
+    for k in state.returned:
+        graph.outputs[k] = Leaf(leaf_name(state, k))  # type: ignore[call-overload]
     labels, orders = _outputs(module, graph)
-    parts = partition(graph, labels, _identifier(task.name), orders)
+    updates = new_values(state)
+    parts = partition(graph, labels, _identifier(task.name), orders, updates, apart)
+    check_order(parts.programs, any(c.name == "deterministic" for c in task.constraints))
+    parts.programs, beside = settle(state, parts.programs, [b for _, b in updates])
+    parts.temporaries += beside
     types = Types.of(parts.programs, graph.real)
-    used = {b for p in parts.programs for b in p.buffers}
+    used = {b for p in parts.programs for b in p.buffers} | {b for _, b in state.copies}
+    used |= {b for call in parts.calls for b in call.read}
     pieces = []
     for node, buffer in graph.inputs.items():
         if buffer in used or buffer.kind == "input":
@@ -141,7 +225,7 @@ def make_plan(
     assert capture.out_spec is not None
     result = torch.utils._pytree.tree_unflatten(flat, capture.out_spec)
     literals = {k: v for k, v in capture.literals.items() if isinstance(v, (int, float, bool, str, type(None)))}
-    plan = Plan(task.name, task.path.name, task.form.value, graph, parts, types, user, pieces, result, literals)
+    plan = Plan(task.name, task.path.name, task.form.value, graph, parts, types, user, pieces, result, literals, state)
     return plan, parts.programs
 
 
@@ -237,18 +321,18 @@ def _outputs(module: Any, graph: Graph) -> tuple[list[str], dict[str, tuple[int,
     import torch
 
     node = next(n for n in module.graph.nodes if n.op == "output")
-    fakes = [
-        n.meta.get("val") if isinstance(n, torch.fx.Node) else None
-        for n in torch.utils._pytree.tree_leaves(node.args[0])
-    ]
+    metas = [
+        n.meta if isinstance(n, torch.fx.Node) else {} for n in torch.utils._pytree.tree_leaves(node.args[0])
+    ][-len(graph.outputs) :]  # the new values of what the reference changes come before
     taken = {b.name for b in graph.inputs.values()}
     labels: list[str] = []
     orders: dict[str, tuple[int, ...]] = {}
-    for tensor, fake in zip(graph.outputs, fakes, strict=True):
+    for tensor, meta in zip(graph.outputs, metas, strict=True):
         if not isinstance(tensor, Tensor):
             labels.append("")
             continue
-        wish = tensor.origin.name if tensor.origin is not None and tensor.origin.name else "y"
+        fake = meta.get("val")
+        wish = meta.get("label") or (tensor.origin.name if tensor.origin is not None else "") or "y"
         if wish in RESERVED:
             wish = f"{wish}_value"
         name, k = wish, 2
@@ -261,7 +345,6 @@ def _outputs(module: Any, graph: Graph) -> tuple[list[str], dict[str, tuple[int,
             if not fake.permute(order).is_contiguous():
                 raise NoCandidate("an output is an overlapping or sliced view", operator="view as output")
             orders[name] = order
-            tensor.layout = None
     return labels, orders
 
 

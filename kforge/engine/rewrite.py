@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 from kforge.engine.ir import INTEGERS, REAL, Builder, Expr
+from kforge.engine.symbols import Poly, Remainder, Size, Var, largest, never_negative, product, remainder
 
 Rule = Callable[[Builder, str, "tuple[Expr, ...]", str], "Expr | None"]
 RULES: dict[str, Rule] = {}
@@ -131,13 +132,113 @@ def known_choice(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Exp
 
 @rule
 def scale_of_scale(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
-    """(x * a) * b is x * (a b) when both constants and their product are powers of two, hence exact."""
-    if op != "mul" or dtype != REAL or args[1].op != "const" or args[0].op != "mul":
+    """(x * a) * b is x * (a b): where both are powers of two, hence exact; else where |a| is at most 1.
+
+    With a larger a the first product might overflow and the second undo it; with a smaller one nothing can, and two
+    roundings become one and that of the constant.
+    """
+    if op != "mul" or dtype != REAL:
         return None
-    inner = args[0].args[1]
-    if inner.op != "const":
+    inner, outer = _scaled(args)
+    if inner is None or inner.op != "mul":
         return None
-    x, y = float(inner.value or 0.0), float(args[1].value or 0.0)
-    if x and y and all(abs(math.frexp(v)[0]) == 0.5 and 2.0**-30 < abs(v) < 2.0**30 for v in (x, y)):
-        return b.op("mul", args[0].args[0], b.const(x * y, REAL), dtype=dtype)
+    x, first = _scaled(inner.args)
+    if x is None:
+        return None
+    u, v = float(first or 0.0), float(outer or 0.0)
+    if not u or not v or not 2.0**-30 < abs(u * v) < 2.0**30 or not 2.0**-30 < abs(u) < 2.0**30:
+        return None
+    if (_power_of_two(u) and _power_of_two(v)) or (abs(u) <= 1 and abs(v) <= 1):
+        return b.op("mul", x, b.const(u * v, REAL), dtype=dtype)
     return None
+
+
+def _scaled(args: tuple[Expr, ...]) -> tuple[Expr | None, float | int | bool | None]:
+    """A product's factor that is no constant, and the other that is one."""
+    for x, c in (args, args[::-1]):
+        if c.op == "const" and x.op != "const":
+            return x, c.value
+    return None, None
+
+
+def _power_of_two(value: float) -> bool:
+    return value != 0 and math.isfinite(value) and abs(math.frexp(value)[0]) == 0.5
+
+
+@rule
+def divide_by_power_of_two(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
+    """x / 2^k is x * 2^-k, bit for bit, and a product is far cheaper than a quotient."""
+    if op != "div" or dtype != REAL or args[1].op != "const" or args[0].op == "reduce":
+        return None  # a mean stays a quotient of its sum: merging.py knows it by that
+    value = float(args[1].value or 0.0)
+    if _power_of_two(value) and 2.0**-100 < abs(value) < 2.0**100:
+        return b.op("mul", args[0], b.const(1.0 / value, REAL), dtype=dtype)
+    return None
+
+
+@rule
+def signs(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
+    """x - (-y) is x + y, x + (-y) is x - y, (-x) * (-y) is x * y, |-x| is |x|: all exact."""
+    if dtype != REAL:
+        return None
+    if op == "abs" and args[0].op == "neg":
+        return b.op("abs", args[0].args[0], dtype=dtype)
+    if op in {"add", "sub"} and args[1].op == "neg":
+        return b.op("sub" if op == "add" else "add", args[0], args[1].args[0], dtype=dtype)
+    if op in {"mul", "div"} and all(a.op == "neg" for a in args):
+        return b.op(op, args[0].args[0], args[1].args[0], dtype=dtype)
+    return None
+
+
+@rule
+def repeated(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
+    """Applied twice it does no more: relu, clamps, absolute values, roundings."""
+    if op in {"abs", "floor", "ceil", "trunc", "round"} and args[0].op == op:
+        return args[0]
+    if op == "where" and args[0].op in {"lt", "gt"} and args[2].op == "where" and args[2].args[0].op == args[0].op:
+        inner = args[2]
+        same = args[0].args[1] is args[1] and inner.args[0].args[1] is args[1] and inner.args[1] is args[1]
+        if same and args[1].op == "const" and args[0].args[0] is inner and inner.args[0].args[0] is inner.args[2]:
+            return inner
+    return None
+
+
+@rule
+def index_arithmetic(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
+    """Sums, products and remainders of indices are indices; a remainder where neither side can be negative."""
+    if dtype != "int64" or op not in {"add", "sub", "mul", "rest"} or any(a.op not in ("index", "const") for a in args):
+        return None
+    x, y = (a.index if a.index is not None else Poly.of(int(a.value or 0)) for a in args)
+    if op == "rest":
+        if (y.constant or 0) <= 0 or any(c < 0 for _, c in x.terms):
+            return None
+        rest, top = remainder(x, y), largest(x)
+        if top is not None:  # a size that only a literal gives is that literal
+            top = top.substitute({a: Poly.of(a.hint) for a in top.atoms() if repr(a).startswith("free_")})  # type: ignore[union-attr]
+        if any(isinstance(a, Remainder) for a in rest.atoms()) and top is not None and never_negative(y * 2 - 1 - top):
+            below = b.op("lt", b.index(x), b.index(y), dtype="bool")  # once around at most: no division
+            return b.op("where", below, b.index(x), b.index(x - y), dtype=dtype)
+        return b.index(rest)
+    return b.index({"add": x + y, "sub": x - y, "mul": x * y}[op])
+
+
+def without_columns(b: Builder, kind: str, body: Expr, cols: tuple[Var, ...]) -> Expr | None:
+    """A reduction of values that are all the same: a sum is a product with their number, an extreme the value itself.
+
+    Conditions: the number is known to be positive for extremes; where it may be zero the sum is chosen to be zero,
+    since zero times NaN is none. Products stay: their rounding is another.
+    """
+    if not cols or any(v in cols for v in body.variables()) or kind not in ("sum", "max", "min"):
+        return None
+    number = product(v.size for v in cols)  # a size that only a literal gives is that literal
+    given = {a: Poly.of(a.hint) for a in number.atoms() if isinstance(a, Size) and a.name.startswith("free_")}
+    number = number.substitute(given)  # type: ignore[arg-type]
+    if kind != "sum":
+        return body if (number.constant or 0) > 0 else None
+    if body.dtype not in (REAL, "int64") or number.constant == 0:
+        return None
+    total = b.op("mul", body, b.cast(b.index(number), body.dtype), dtype=body.dtype)
+    if number.constant is not None:
+        return total
+    none = b.op("eq", b.index(number), b.const(0, "int64"), dtype="bool")
+    return b.op("where", none, b.cast(b.const(0, "int64"), body.dtype), total, dtype=body.dtype)

@@ -67,6 +67,8 @@ class CodeBase:
         self.final = final_values(self.program)
         if any(e.op in ("max", "min") for e in walk(s.value for s in self.program.stores)):
             self.helpers.add("extremes")
+        if any(e.op == "draw" for e in walk(s.value for s in self.program.stores)):
+            self.helpers.add("draw")
         for group, label in ((self.program.rows, "row"), (self.program.cols, self._col_label)):
             if len(group) > 1:
                 self.names.taken |= {f"{label}_{k}" for k in range(len(group))}

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kforge.engine.access import Access
 from kforge.engine.cgen import Names, Scope, identity, named_steps, wished_name
-from kforge.engine.ir import REAL, Expr, Store, is_element
+from kforge.engine.ir import REAL, SCATTERS, Expr, Store, is_element, walk
 from kforge.engine.passes import Pass
 from kforge.engine.rowbase import CodeBase
+from kforge.engine.state import write_once
 
 OPERATIONS = {"sum": "Sum", "prod": "Product", "max": "Max", "min": "Min", "argmax": "ArgMax", "argmin": "ArgMin"}
 
@@ -28,6 +29,8 @@ class RowCode(CodeBase):
     never_empty = False  # rows have a column at least
 
     def emit(self) -> str:
+        if self.row_loads_first:
+            self.load_early()
         for n, p in enumerate(self.passes):
             if n:
                 self.lines.blank()
@@ -36,7 +39,27 @@ class RowCode(CodeBase):
             self.declare_divisors(p.roots)
             if p.roots:
                 self.walk(p)
+        write_once(self, self.first_thread)
         return str(self.lines)
+
+    @property
+    def first_thread(self) -> str:
+        """The condition that holds for one thread of the grid."""
+        return f"row == 0 && {self.style.writes}"
+
+    row_loads_first = False  # what is written per row is loaded before the row is walked, not after it
+
+    def load_early(self, gathered: bool = False) -> None:
+        """gathered: those at a position that was loaded itself, once the row's loads are on their way."""
+        found = [e for p in self.passes[1:] for s in p.row_stores for e in walk([s.value], into_reductions=False)]
+        loads = [e for e in dict.fromkeys(found) if e.op == "load" and not is_element(e, self.program.cols)]
+        waiting = {e.uid for e in loads if any(b is not e and b.op == "load" for b in walk([e]))}
+        loads = [e for e in loads if (e.uid in waiting) == gathered and e.uid not in self.scope.known]
+        for e in loads:
+            self.lines.add(self.scope.declare(e, wished_name(e, self.final)))
+            self.names.taken.add(self.scope.known[e.uid])
+        if loads:
+            self.lines.blank()
 
     def declare_divisors(self, roots: list[Expr]) -> None:
         """Row values that elements are divided by, where a schedule has cheaper quotients for them."""
@@ -51,6 +74,16 @@ class RowCode(CodeBase):
                     if step.uid not in scope.known and step is not s.value:
                         self.lines.add(scope.declare(step, wished_name(step, self.final)))
                 self.lines.add(f"{s.buffer.name}[{scope.index(s.index)}] = {self._stored(s, scope)};")
+
+    def statement(self, s: Store, scope: Scope) -> str:
+        """The assignment of an element's value, or the update of the place that the value names itself."""
+        if s.value.op not in SCATTERS:
+            return f"{s.buffer.name}[{scope.index(s.index)}] = {self._stored(s, scope)};"
+        place, value = s.value.args
+        text = self._stored(replace(s, value=value), scope)
+        if s.value.op == "add_at":
+            return f"atomicAdd({s.buffer.name} + {scope.text(place, 10)}, {text});"
+        return f"{s.buffer.name}[{scope.text(place)}] = {text};"
 
     def _stored(self, s: Store, scope: Scope) -> str:
         element = self.types.element(s.buffer)
@@ -132,18 +165,7 @@ class RowCode(CodeBase):
         preload = [e for e in p.fresh if self._moves_with_row(e) or (e in p.kept and self._is_vector(e))]
         self.open_pairs(p, outside)
         if self.style.tiled:
-            s = self.style
-            step = f"{s.threads} * VEC * ITEMS"
-            with self.lines.block(f"for ({s.column} tile = {s.first}; tile < {s.end}; tile += {step})"):
-                parts = self._tile_partials(p, sums)
-                self.preload(p, preload, outside)
-                with self.vectors(p):
-                    self.split_columns()
-                    self.element(p, parts)
-                self.tile_pairs(p)
-                for uid, part in parts.items():
-                    if part != sums[uid]:
-                        self.lines.add(f"{sums[uid]}.add(pairwise({part}));")
+            self.walk_tiles(p, sums, preload, outside)
         else:
             self.preload(p, preload, outside)
             self.after_loads(p, outside)
@@ -158,6 +180,21 @@ class RowCode(CodeBase):
         for r in p.reductions:
             self.finish(r, sums[r.uid])
         self.flush()
+
+    def walk_tiles(self, p: Pass, sums: dict[int, str], preload: list[Expr], outside: Names) -> None:
+        """The loop over tiles of a row that does not fit."""
+        s = self.style
+        step = f"{s.threads} * VEC * ITEMS"
+        with self.lines.block(f"for ({s.column} tile = {s.first}; tile < {s.end}; tile += {step})"):
+            parts = self._tile_partials(p, sums)
+            self.preload(p, preload, outside)
+            with self.vectors(p):
+                self.split_columns()
+                self.element(p, parts)
+            self.tile_pairs(p)
+            for uid, part in parts.items():
+                if part != sums[uid]:
+                    self.lines.add(f"{sums[uid]}.add(pairwise({part}));")
 
     def _tile_partials(self, p: Pass, sums: dict[int, str]) -> dict[int, str]:
         """Sums of a tile start afresh and go to the cascade, which takes 64 of them in a row at most."""
@@ -304,7 +341,8 @@ class RowCode(CodeBase):
                 if n in outs:
                     self.lines.add(f"{outs[n]}.at[j] = {self._stored(s, scope)};")
                 else:
-                    self.lines.add(f"{s.buffer.name}[{scope.index(s.index)}] = {self._stored(s, scope)};")
+                    some = "" if s.below is None else f"if ({self.at} + j < {scope.index(s.below, True)}) "
+                    self.lines.add(f"{some}{self.statement(s, scope)}")
         for n, s in enumerate(p.stores):
             if n in outs:
                 access = self.memory.stores[s]
@@ -337,7 +375,7 @@ class RowCode(CodeBase):
             self.lines.add(f"{name} *= {scope.text(r.args[0], 12)};")
         elif r.kind.startswith("arg"):
             column = f"{self.at} + j"
-            self.lines.add(f"{name} = {OPERATIONS[r.kind]}::join({name}, {self._arg_type(r)}{{{value}, {column}}});")
+            self.lines.add(f"{OPERATIONS[r.kind]}::follow({name}, {value}, {column});")
         else:
             self.helpers.add("extremes")
             function = "larger" if r.kind == "max" else "smaller"

@@ -23,7 +23,11 @@ def block_classes(per_thread: int, vec: int) -> list[tuple[int, tuple[int, int]]
 
 
 def live_values(passes: list[Pass]) -> int:
-    """The most element values that are held at once between two passes, at least 1, rounded up to a power of two."""
+    """The most element values that are held at once between two passes, at least 1, rounded up to a power of two.
+
+    A load that moves with rows and an outer loop over columns, not with the innermost one, is no vector and is not held.
+    """
+    inner = max((v.name for p in passes for e in p.fresh for v in e.variables() if v.name.startswith("c")), default="")
     last_use: dict[int, int] = {}
     for p in passes:
         for e in p.reused:
@@ -33,6 +37,7 @@ def live_values(passes: list[Pass]) -> int:
         held = sum(
             1 for q in passes if q.number <= p.number for e in q.kept if last_use.get(e.uid, q.number) > p.number
         )
-        loaded = sum(1 for e in p.fresh if e.index is not None and len(e.variables()) > 1)
+        moving = [{v.name for v in e.variables()} for e in p.fresh if e.index is not None]
+        loaded = sum(1 for names in moving if len(names) > 1 and inner in names)
         most = max(most, held, loaded)
     return 1 << (most - 1).bit_length()

@@ -92,7 +92,7 @@ class SplitCode(ChunkCode):
             self.slots.append(birth)
         self.slots[slot] = self._last_use(e, birth)
         self.held[element] = None
-        at = f"slots + {slot} * STAGED * BLOCK * SLOT" if slot else "slots"
+        at = f"slots + {slot} * STAGES * BLOCK * SLOT" if slot else "slots"
         self.lines.add(f"Held<Pack<{element}, VEC>, ITEMS, BLOCK, SLOT> {name}({at});")
 
     @staticmethod
@@ -198,9 +198,12 @@ class ShareCode(OnlineCode):
             return
         self.lines.blank()
         self.lines.comment("only the block that finishes last goes on: it finds the shares of all others in memory")
-        self.lines.add("if (!is_last(arrived, BLOCKS)) return;")
+        self.lines.add("if (!is_last(arrived, team.blocks)) return;")
+        self.helpers.add("block_reduce")
         for operation, neutral, ctype, number, then in self.queue:
-            then(f"gather<{operation}, {ctype}>({neutral}, team, {number})")
+            scratch = self.names.fresh(f"gathered_{number + 1}")
+            self.scratch_lines.append(f"__shared__ {ctype} {scratch}[BLOCK / 32];")
+            then(f"gather<{operation}, {ctype}>({neutral}, team, {number}, {scratch})")
         self.queue = []
 
 

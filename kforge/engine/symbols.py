@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,15 @@ class Size:
         return self.name
 
 
+@dataclass(frozen=True, repr=False)
+class Derived(Size):
+    """A size that follows from another: floor((base + shift) / step)."""
+
+    base: Poly
+    shift: int
+    step: int
+
+
 @dataclass(frozen=True)
 class Var:
     """A loop variable that runs over [0, size)."""
@@ -31,6 +40,13 @@ class Var:
 
     def __repr__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, repr=False)
+class Tap(Var):
+    """A variable of a window's own loops; level counts the windows around it, from 1."""
+
+    level: int = 1
 
 
 @dataclass(frozen=True)
@@ -265,6 +281,9 @@ def floor_div(top: Poly, bottom: Poly) -> Poly:
     quotient, rest = _split(top, bottom)
     if not rest.terms or _below(rest, bottom):
         return quotient
+    if (cut := _cut(rest, bottom)) is not None:
+        high, step, _ = cut
+        return quotient + floor_div(high, _exact(bottom, step))
     return quotient + Poly.of(Quotient(rest, bottom))
 
 
@@ -275,4 +294,47 @@ def remainder(top: Poly, bottom: Poly) -> Poly:
     _, rest = _split(top, bottom)
     if not rest.terms or _below(rest, bottom):
         return rest
+    if (cut := _cut(rest, bottom)) is not None:
+        high, step, low = cut
+        return remainder(high, _exact(bottom, step)) * step + low
     return Poly.of(Remainder(rest, bottom))
+
+
+def _cut(top: Poly, bottom: Poly) -> tuple[Poly, Poly, Poly] | None:
+    """(high, step, low): top = high * step + low where step divides bottom and low is below it; the largest step."""
+    if len(bottom.terms) != 1:
+        return None
+    (factors, d) = bottom.terms[0]
+    steps: dict[Poly, None] = {}
+    for m, c in top.terms:
+        rest, shared = list(m), []
+        for atom in factors:
+            if atom in rest:
+                rest.remove(atom)
+                shared.append(atom)
+        steps[Poly(((tuple(shared), gcd(c, d)),))] = None
+    for step in sorted(steps, key=Poly.hint, reverse=True):
+        if step.constant == 1 or step == bottom:
+            continue
+        parts = [(Poly((term,)), Poly((term,)).divide(step)) for term in top.terms]
+        low = sum((whole for whole, high in parts if high is None), Poly())
+        if _below(low, step):
+            return sum((high for _, high in parts if high is not None), Poly()), step, low
+    return None
+
+
+def _exact(bottom: Poly, step: Poly) -> Poly:
+    found = bottom.divide(step)
+    assert found is not None
+    return found
+
+
+def rejoin(index: Poly) -> Poly:
+    """Quotient * divisor + remainder is the index that was taken apart."""
+    for atom in sorted((a for a in index.atoms() if isinstance(a, Remainder)), key=repr):
+        quotient = floor_div(atom.top, atom.bottom)
+        factor = index.coefficient(atom)
+        whole = index - factor * (Poly.of(atom) + quotient * atom.bottom) + factor * atom.top
+        if factor.terms and len(whole.terms) < len(index.terms):
+            index = whole
+    return index

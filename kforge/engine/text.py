@@ -14,7 +14,7 @@ class Lines:
         self._indent = indent
 
     def add(self, *lines: str) -> None:
-        for line in lines:
+        for line in "\n".join(lines).split("\n"):
             self._lines.append("    " * self._indent + line if line else "")
 
     def comment(self, text: str) -> None:

@@ -1,14 +1,15 @@
-"""Handlers of operators that move elements without computing: views, slices, concatenation, gathers, constants."""
+"""Handlers of operators that move elements without computing: views, slices, concatenation, constants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kforge.engine.importer import Importer, Meta, cast, computing, handles, literal, pick
 from kforge.engine.ir import Expr
-from kforge.engine.symbols import Poly, Value, largest, never_negative, product
-from kforge.engine.tensors import Context, Guard, Index, Tensor, linear, unflatten
+from kforge.engine.symbols import Poly, largest, never_negative, product
+from kforge.engine.tensors import Context, Copied, Guard, Index, Tensor, linear, unflatten
 
 END = 1 << 62
 
@@ -19,7 +20,22 @@ END = 1 << 62
 def _same(imp: Importer, meta: Meta, x: Tensor, **_: Any) -> Tensor:
     result = imp.view(x, x.shape, lambda i: i)
     result.layout = x.layout
+    result.copies = _copied(imp, x)
     return result
+
+
+def _copied(imp: Importer, x: Tensor) -> Copied | None:
+    """The input and the order of its dimensions that .contiguous() copies, where it copies a permuted input."""
+    import torch
+
+    node = imp.node
+    if node is None or node.kwargs.get("memory_format") is not torch.contiguous_format:
+        return None
+    source = x.inputs[0].buffer if len(x.inputs) == 1 else None
+    permuted = node.args[0]
+    if source is None or source.kind != "input" or "permute" not in str(permuted.target):
+        return None
+    return Copied(source, tuple(d % len(x.shape) for d in permuted.args[1]))
 
 
 @handles("_to_copy", "to", "convert_element_type")
@@ -91,7 +107,31 @@ def _view(imp: Importer, meta: Meta, x: Tensor, sizes: Sequence[int], *_: Any) -
     """Dimensions are matched in groups of equal product; one that is split into several literals is fixed."""
     shape = _regroup(imp, x.shape, meta.shape, list(sizes))
 
-    return imp.view(x, shape, lambda i: unflatten(linear(i, tuple(shape)), x.shape))
+    result = imp.view(x, shape, lambda i: unflatten(linear(i, tuple(shape)), x.shape))
+    joined = _joined([s.hint() for s in x.shape], list(meta.shape))
+    if x.copies is not None and x.copies.shape is None and joined:
+        result.copies = replace(x.copies, shape=tuple(shape), joined=joined)
+        for size in x.shape:  # with sizes of one torch may give a view that is not contiguous
+            if size.hint() > 1:
+                imp.at_least(size, 2)
+    return result
+
+
+def _joined(source: list[int], target: list[int]) -> tuple[int, ...]:
+    """Which dimensions a reshape joins to the one after them; none where it splits any."""
+    found, d = [], 0
+    for size in target:
+        if d == len(source):
+            return ()
+        whole, first = source[d], d
+        while whole < size and d + 1 < len(source):
+            d += 1
+            whole *= source[d]
+        if whole != size:
+            return ()
+        found += list(range(first, d))
+        d += 1
+    return tuple(found) if d == len(source) else ()
 
 
 def _regroup(imp: Importer, source: tuple[Poly, ...], target: tuple[int, ...], asked: list[int]) -> list[Poly]:
@@ -158,6 +198,13 @@ def _slice(
             shift, width = edges
             shape = (*x.shape[:d], width, *x.shape[d + 1 :])
             return imp.view(x, shape, lambda i: (*i[:d], i[d] + shift, *i[d + 1 :]))
+    ends = last > END // 2
+    if step == 1 and size.constant is None and (first >= 0 or last < 0 or ends) and _written_so(imp, size):
+        begin = size + first if first < 0 else Poly.of(first)
+        stop = size if ends else size + last if last < 0 else Poly.of(last)
+        imp.at_least(size, max(-first, first - min(last, 0), 0 if ends else last))
+        shape = (*x.shape[:d], stop - begin, *x.shape[d + 1 :])
+        return imp.view(x, shape, lambda i: (*i[:d], i[d] + begin, *i[d + 1 :]))
     if (first < 0 or last < END // 2) and size.constant is None:
         imp.fix(size)  # a literal end or a start from the end: right for this size only
     if size.constant is None:
@@ -170,6 +217,16 @@ def _slice(
         first = max(0, first + size.constant) if first < 0 else first
     shape = (*x.shape[:d], width, *x.shape[d + 1 :])
     return imp.view(x, shape, lambda i: (*i[:d], i[d] * step + first, *i[d + 1 :]))
+
+
+def _written_so(imp: Importer, size: Poly) -> bool:
+    """Whether a slice's literals are the user's own, not worked out from the size: 1, -1, or the same for another."""
+    here = tuple(imp.node.args[2:4])
+    others = imp.evidence.nodes(imp.node)
+    d = imp.node.args[1] if len(imp.node.args) > 1 else 0
+    varied = any(int(o.args[0].meta["val"].shape[d]) != size.hint() for o in others)
+    same = all(tuple(o.args[2:4]) == here for o in others)
+    return same and (varied or all(a in (None, 0, 1, -1) or a > END // 2 for a in here))
 
 
 def _slice_bounds(node: Any, d: int) -> tuple[int, int]:
@@ -327,78 +384,3 @@ def _triangle(imp: Importer, meta: Meta, x: Tensor, diagonal: int = 0) -> Tensor
         return ctx.builder.op("where", inside, ctx.value(x, index, _both(ctx, guard, inside)), zero, dtype=zero.dtype)
 
     return imp.tensor(x.shape, meta.dtype, at, x)
-
-
-def _position(ctx: Context, indices: Tensor, at: Index, limit: Poly, guard: Guard, wrap: bool) -> Poly:
-    """An index tensor's element as a position; negative ones count from the end where torch lets them."""
-    value = cast(ctx, ctx.value(indices, at, guard), "int64")
-    if value.op == "index" and value.index is not None:
-        return value.index
-    if value.op == "const":
-        return Poly.of(int(value.value or 0))
-    if wrap:
-        b = ctx.builder
-        moved = b.op("add", value, b.index(limit), dtype="int64")
-        value = b.op("where", b.op("lt", value, b.const(0, "int64"), dtype="bool"), moved, value, dtype="int64")
-    return Poly.of(Value(value, limit))
-
-
-@handles("gather")
-def _gather(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tensor, **_: Any) -> Tensor:
-    d = dim % len(x.shape)
-    for axis in range(len(x.shape)):
-        if axis != d and x.shape[axis].hint() == indices.shape[axis].hint():
-            imp.equal(x.shape[axis], indices.shape[axis])
-        elif axis != d:  # fewer indices than there are elements: no relation holds for other sizes
-            imp.fix(x.shape[axis])
-            imp.fix(indices.shape[axis])
-
-    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
-        position = _position(ctx, indices, index, x.shape[d], guard, wrap=False)
-        return ctx.value(x, (*index[:d], position, *index[d + 1 :]), guard)
-
-    return imp.tensor(indices.shape, meta.dtype, at, x, indices)
-
-
-@handles("embedding")
-def _embedding(imp: Importer, meta: Meta, weight: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
-    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
-        position = _position(ctx, indices, index[:-1], weight.shape[0], guard, wrap=False)
-        return ctx.value(weight, (position, index[-1]), guard)
-
-    return imp.tensor((*indices.shape, weight.shape[1]), meta.dtype, at, weight, indices)
-
-
-@handles("index_select")
-def _index_select(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tensor) -> Tensor:
-    d = dim % len(x.shape)
-
-    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
-        position = _position(ctx, indices, (index[d],), x.shape[d], guard, wrap=False)
-        return ctx.value(x, (*index[:d], position, *index[d + 1 :]), guard)
-
-    return imp.tensor((*x.shape[:d], indices.shape[0], *x.shape[d + 1 :]), meta.dtype, at, x, indices)
-
-
-@handles("index")
-def _index(imp: Importer, meta: Meta, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """Index tensors on leading or adjacent dimensions; they broadcast together and stand where the first one stood."""
-    places = [d for d, t in enumerate(indices) if t is not None]
-    used = [t for t in indices if t is not None]
-    if any(t.dtype == "bool" for t in used):
-        raise imp.reject("a mask as index gives a size that depends on data")
-    if places != list(range(places[0], places[0] + len(places))):
-        raise imp.reject("index tensors on separated dimensions")
-    shared = imp.broadcast([t.shape for t in used])
-    first, after = places[0], places[0] + len(places)
-    shape = (*x.shape[:first], *shared, *x.shape[after:])
-
-    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
-        own = index[first : first + len(shared)]
-        found = tuple(
-            _position(ctx, t, pick(own, t.shape), x.shape[d], guard, wrap=True)
-            for d, t in zip(places, used, strict=True)
-        )
-        return ctx.value(x, (*index[:first], *found, *index[first + len(shared) :]), guard)
-
-    return imp.tensor(shape, meta.dtype, at, x, *used)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kforge.engine.cgen import Types
+from kforge.engine.formats import DENSE
 from kforge.engine.guards import Guards, dtypes, refuse
+from kforge.engine.halved import ROOM
 from kforge.engine.hostcode import Host, launch_lines
 from kforge.engine.importer import Graph
 from kforge.engine.ir import Buffer, walk
 from kforge.engine.kernelcode import KernelCode, bind_types, render
 from kforge.engine.partition import Partition
 from kforge.engine.splitcode import SLOT_BYTES
+from kforge.engine.state import State, host_lines
+from kforge.engine.symbols import product
 from kforge.engine.tensors import Tensor
 from kforge.engine.text import fold
 from kforge.engine.usercode import UserCode
+from kforge.engine.vendor import CallStep, Lowering, checks
 from kforge.errors import NoCandidate
 from kforge.kernel.candidate import Candidate
+
+INCLUDES = (("halves", "cuda_fp16.h"), ("held", "cuda_pipeline.h"), ("draw", "kforge/philox.h"))
+"""Headers that helpers need."""
 
 Choice = Sequence[KernelCode]
 """The kernels for one program: the chosen one, then what covers the shapes it does not."""
@@ -47,6 +55,7 @@ class Plan:
     pieces: list[Piece]
     result: Any  # the output tree with variable names at its leaves
     literals: Mapping[str, Any] = field(default_factory=dict)
+    state: State = field(default_factory=State)
 
 
 class Leaf:
@@ -59,18 +68,24 @@ class Leaf:
         return self.text
 
 
-def write_candidate(plan: Plan, choices: Sequence[Choice], idea: str, gain: float | None) -> Candidate:
-    """The candidate that launches `choices` in order."""
-    codes = list({c.name: c for choice in choices for c in choice}.values())
+def write_candidate(
+    plan: Plan, choices: Sequence[Choice], idea: str, gain: float | None, calls: Sequence[Lowering] = ()
+) -> Candidate:
+    """The candidate that launches `choices` in order, library steps between them as `calls` compute them."""
+    codes = list({c.name: c for c in [*(c for call in calls for c in call.kernels), *_all(choices)]}.values())
     cuda = _cuda(plan, codes, idea)
-    module = _module(plan, choices, codes, idea)
+    module = _module(plan, choices, codes, idea, calls)
     files = {f"{plan.name}_kforge.py": module, f"{plan.name}_kforge.cu": cuda}
     return Candidate(f"{plan.name}_kforge.py", files, proposer="engine", idea=idea, expected_gain=gain)
 
 
+def _all(choices: Sequence[Choice]) -> Iterator[KernelCode]:
+    return (code for choice in choices for code in choice)
+
+
 def _cuda(plan: Plan, codes: list[KernelCode], idea: str) -> str:
     use = frozenset().union(*(c.helpers for c in codes))
-    includes = ["cuda_pipeline.h"] if "held" in use else []
+    includes = [name for helper, name in INCLUDES if helper in use]
     notes = ["", *(_sentence(idea, 110)), "", f"What it computes, in the lines of {plan.file}:"]
     lines = {o: None for c in codes for o in c.program.origins if o.text}
     notes += [f"  {o.line:4d}  {o.text}" for o in sorted(lines, key=lambda o: o.line)] or ["  see the reference"]
@@ -84,6 +99,9 @@ def _cuda(plan: Plan, codes: list[KernelCode], idea: str) -> str:
         kernels=[c.text for c in codes],
         slot_bytes=SLOT_BYTES,
         real=plan.types.real,
+        room=ROOM,
+        low="halves_low" in use,
+        counted="counted" in use,
     )
     return re.sub(r"\n{3,}", "\n\n", body).rstrip() + "\n"
 
@@ -98,21 +116,24 @@ def _sentence(text: str, width: int) -> list[str]:
     return [*lines, line]
 
 
-def _module(plan: Plan, choices: Sequence[Choice], codes: list[KernelCode], idea: str) -> str:
+def _module(
+    plan: Plan, choices: Sequence[Choice], codes: list[KernelCode], idea: str, calls: Sequence[Lowering]
+) -> str:
     variables = {c.name: c.name for c in codes}
     taken = set(re.findall(r"\w+", plan.user.signature)) | {p.buffer.name for p in plan.pieces}
     for name in variables:
         if name in taken:
             variables[name] = f"{name}_kernel"
-    forward = _forward(plan, choices, variables)
+    forward = _forward(plan, choices, variables, calls)
+    helpers = [*plan.user.helpers, *dict.fromkeys(text for call in calls for text in call.helpers)]
     imports = sorted(set(plan.user.imports) | {"import torch", "from torch import nn"}, key=_import_order)
     if not any(re.search(r"\bnn\b", t) for t in [plan.user.head, *plan.user.members, *plan.user.helpers]):
         imports.remove("from torch import nn")
     if any("torch.nn as nn" in i for i in imports) and "from torch import nn" in imports:
         imports.remove("from torch import nn")
-    body = "\n".join([*forward, *plan.user.members, *plan.user.helpers])
-    follows = " like(" in body
-    if not follows and not re.search(r"\btorch\b", body + plan.user.head):
+    body = "\n".join([*forward, *plan.user.members, *helpers])
+    follows, orders = " like(" in body, " ordered(" in body
+    if not follows and not orders and not re.search(r"\btorch\b", body + plan.user.head):
         imports.remove("import torch")
     text = render(
         "candidate/module.py.j2",
@@ -122,14 +143,16 @@ def _module(plan: Plan, choices: Sequence[Choice], codes: list[KernelCode], idea
         source=f"{plan.name}_kforge.cu",
         kernels=[_declaration(c, variables[c.name], plan.types) for c in codes],
         like=follows,
-        helpers=plan.user.helpers,
+        ordered=orders,
+        helpers=helpers,
         head=plan.user.head,
+        seeds=bool(plan.graph.seeds),
         members=plan.user.members,
         signature=plan.user.signature,
         body=forward,
     )
     text = re.sub(r"\n{4,}", "\n\n\n", text)
-    own = {line for block in [*plan.user.helpers, *plan.user.members, *imports] for line in block.splitlines()}
+    own = {line for block in [*helpers, *plan.user.members, *imports] for line in block.splitlines()}
     text = "\n".join(part for line in text.splitlines() for part in ([line] if line in own else fold(line)))
     return re.sub(r"(class ModelNew.*:\n)\n+", r"\1", text).rstrip() + "\n"
 
@@ -170,7 +193,9 @@ def _wrapped(condition: str, width: int = 96) -> list[str]:
     return [*parts, line]
 
 
-def _forward(plan: Plan, choices: Sequence[Choice], variables: Mapping[str, str]) -> list[str]:
+def _forward(
+    plan: Plan, choices: Sequence[Choice], variables: Mapping[str, str], calls: Sequence[Lowering] = ()
+) -> list[str]:
     host = Host(plan.graph, {p.buffer.name: p.buffer for p in plan.pieces})
     lines: list[str] = []
     lines += _literal_checks(plan)
@@ -178,34 +203,100 @@ def _forward(plan: Plan, choices: Sequence[Choice], variables: Mapping[str, str]
         if p.expression != p.buffer.name:
             lines.append(f"{p.buffer.name} = {p.expression}")
     used = {b.name for choice in choices for b in choice[0].program.buffers}
+    used |= {b.name for step in plan.parts.calls for b in step.read}
     given = [p.buffer for p in plan.pieces]
     lines += Guards(given, plan.graph.minimum).sizes()
     lines += dtypes([b for b in sorted(given, key=lambda b: b.kind != "input") if b.name in used], plan.types)
     outputs = {b.name: b for b in plan.parts.outputs}
     tensors = [t for t in plan.graph.outputs if isinstance(t, Tensor)]
+    if isinstance(plan.result, Leaf) and tensors and (copied := tensors[0].copies) is not None:
+        shaped = "" if copied.shape is None else f".view({host.shape(copied.shape)})"
+        lines.append(f"if {copied.condition()}:  # then torch copies nothing")
+        lines.append(f"    return {copied.python()}{shaped}")
     layouts = {b.name: t.layout for b, t in zip(plan.parts.outputs, tensors, strict=True) if t.layout is not None}
-    for name in dict.fromkeys(layout.name for layout in layouts.values()):
+    formats = {
+        b.name: t.format
+        for b, t in zip(plan.parts.outputs, tensors, strict=True)
+        if t.format is not None and b.name not in layouts
+    }
+    followed = [*(layout.name for layout in layouts.values()), *(b.name for b, _ in formats.values())]
+    for name in dict.fromkeys(followed):
         lines.append(f"{name}_given = {name}")
+    lines += [line for line in host_lines(plan.state, before=True) if line not in lines]
     for p in plan.pieces:
-        if p.buffer.kind == "input" and p.buffer.name in used and p.buffer.shape:
+        if p.buffer.kind == "input" and p.buffer.name in used and p.buffer.shape and not p.buffer.order:
             lines.append(f"{p.buffer.name} = {p.buffer.name}.contiguous()")
-    local: dict[tuple[str, str], str] = {}
-    lines += _sizes(host, choices, local)
     device = next((b.name for b in host.tensors if b.name in used), None)
     if device is None:
         raise NoCandidate("no tensor among the inputs says on which device to compute", operator="device")
-    for b in [*plan.parts.temporaries, *plan.parts.outputs]:
-        lines.append(f"{b.name} = {_allocate(plan, host, b, device, plan.parts.orders.get(b.name))}")
-    lines += _empty_checks(plan, choices, local, host)
-    for choice in choices:
-        lines += launch_lines(choice, variables, host, local)
+    ways = dict(zip(plan.parts.calls, calls, strict=True))
+    for part in _segments(plan.parts, choices):
+        if isinstance(part, CallStep):
+            operands = [o.python(host) for o in part.operands]
+            lines += ways[part].lines(part, host, operands, variables)
+            lines += checks(part, plan.graph.known, host)
+            host.names |= {b.name: b for b in part.results}
+        else:
+            lines += _launches(plan, part, variables, host, device)
+    for name, view in plan.parts.views.items():
+        if (text := view.python(host)) != name:
+            lines.append(f"{name} = {text}")
     for name, order in plan.parts.orders.items():
         back = [order.index(k) for k in range(len(order))]
         lines.append(f"{name} = {name}.permute({', '.join(map(str, back))})")
     for name, layout in layouts.items():
         if name in outputs:
             lines.append(f"{name} = like({name}, {layout.name}_given)")
+    for name, (buffer, row) in formats.items():
+        if name in outputs and row:
+            lines.append(f"{name} = ordered({name}.unsqueeze(-2), {buffer.name}_given.unsqueeze(-2)).squeeze(-2)")
+        elif name in outputs:
+            dense = ", dense=True" if buffer.kind == DENSE else ""
+            lines.append(f"{name} = ordered({name}, {buffer.name}_given{dense})")
+    lines += host_lines(plan.state, before=False)
     lines.append(f"return {_tree(plan.result)}")
+    return lines
+
+
+def _segments(parts: Partition, choices: Sequence[Choice]) -> Iterator[CallStep | list[Choice]]:
+    """Library calls, and the kernels between two of them."""
+    if not parts.steps:
+        yield list(choices)
+        return
+    by_name = {choice[0].program.name: choice for choice in choices}
+    run: list[Choice] = []
+    for step in parts.steps:
+        if isinstance(step, CallStep):
+            if run:
+                yield run
+            run = []
+            yield step
+        elif step in by_name:
+            run.append(by_name[step])
+    if run:
+        yield run
+
+
+def _launches(
+    plan: Plan, choices: Sequence[Choice], variables: Mapping[str, str], host: Host, device: str
+) -> list[str]:
+    """Sizes, allocations and launches of kernels that follow each other."""
+    local: dict[tuple[str, str], str] = {}
+    lines = _sizes(host, choices, local)
+    written = {s.buffer.name for choice in choices for s in choice[0].program.stores}
+    ready = host.names if plan.parts.calls else {}
+    for b in [*plan.parts.temporaries, *plan.parts.outputs]:
+        if (b.name in written or not plan.parts.calls) and b.name not in ready:
+            lines.append(f"{b.name} = {_allocate(plan, host, b, device, plan.parts.orders.get(b.name))}")
+    for b, drawn in plan.graph.seeds.items():
+        lines.append(f"{b.name} = philox({host.size(product(drawn))}, {device}.device)")
+    lines += _empty_checks(plan, choices, local, host)
+    for b in host.tensors:
+        if b.order and any(b in choice[0].program.buffers for choice in choices):
+            order = ", ".join(map(str, b.order))
+            lines.append(f"{b.name} = {b.name}.permute({order}).contiguous()  # as it lies in memory")
+    for choice in choices:
+        lines += launch_lines(choice, variables, host, local)
     return lines
 
 
@@ -263,8 +354,10 @@ def _allocate(plan: Plan, host: Host, b: Buffer, device: str, order: tuple[int, 
     shape = tuple(b.shape[k] for k in order) if order else b.shape
     element = plan.types.element(b)
     owner = plan.types.bound.get(element)
-    for t in host.tensors:
-        if t.shape == shape and t.kind == "input" and plan.types.element(t) == element and b.kind != "temporary":
+    read = {x.name for p in plan.parts.programs for x in p.buffers} | {x.name for c in plan.parts.calls for x in c.read}
+    for t in host.tensors if b.kind != "temporary" else ():
+        dense = t.kind == "input" and not t.order and t.name in read  # what only lends its sizes keeps its strides
+        if dense and t.shape == shape and plan.types.element(t) == element:
             return f"torch.empty_like({t.name})"
     dtype = f"{owner}.dtype" if owner else f"torch.{b.dtype}"
     if not shape:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kforge.environment import backward
 from kforge.environment.allowlist import operator_category
 from kforge.environment.asked import count
 from kforge.environment.directed import never_launched
@@ -89,6 +90,7 @@ def assemble(evaluation: Evaluation, status: Status, seconds: float) -> Report:
         warnings=warnings + warnings_of_runs + performance.get("timing_warnings", ()),
         not_tested=tuple(dict.fromkeys(not_tested)),
         degenerate=bool(facts and facts.degenerate),
+        backward=backward.found(task, result.cases),
         repro=evaluation.repro,
         environment=evaluation.environment | versions() | {"seed": str(prepared.entropy), "arch": evaluation.arch},
         seconds=seconds,

@@ -17,6 +17,7 @@ from kforge.config import parse_arch
 from kforge.environment.inputs import PLANS
 from kforge.environment.suite import ENDING
 from kforge.errors import KforgeError, UsageError
+from kforge.kernel.candidate import Candidate
 from kforge.worker import wire
 from kforge.worker.fleet import Job
 from kforge.worker.manifest import manifest
@@ -41,19 +42,22 @@ class Line:
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def make_job(id: str, parcel: Parcel, module: Path, **options: Any) -> Job:
-    """An evaluation of the candidate in `module` as a fleet takes it.
+def make_job(id: str, parcel: Parcel, module: Path | Candidate, **options: Any) -> Job:
+    """An evaluation of a candidate, or of the one in the file `module`, as a fleet takes it.
 
     options: plan, arch, timing, tolerance, energy, place; None leaves one out.
     """
     place = options.pop("place", None)
+    candidate = read_candidate(module) if isinstance(module, Path) else module
     body = {
         "task": {**parcel.as_json(), "manifest": manifest()},
-        "candidate": candidate_as_json(read_candidate(module)),
+        "candidate": candidate_as_json(candidate),
         **{name: value for name, value in options.items() if value is not None},
     }
     if len(wire.encode(body)) > wire.LINE_BYTES - 4 * wire.ID_CHARACTERS:
-        raise UsageError(f"{module.name} and its task are over {wire.LINE_BYTES >> 20} MiB of sources", "none is sent")
+        raise UsageError(
+            f"{candidate.module} and its task are over {wire.LINE_BYTES >> 20} MiB of sources", "none is sent"
+        )
     return Job(id, body, parcel.digest, place)
 
 

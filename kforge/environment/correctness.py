@@ -137,8 +137,9 @@ class Correctness:
                 raise
             return False
         failure = failure or self._other_pattern(child, case, expected)
-        if failure is None and not self.result.influence:
-            self.result.influence = without_launches(self, child, expected)
+        if failure is None and (not self.result.influence or self.result.elsewhere is None):
+            found = without_launches(self, child, case, expected)
+            self.result.influence = found if self.result.influence is None else self.result.influence or bool(found)
         result = self.case_result(case, failure, worst)
         self.result.cases.append(result)
         self.on_case(result)
@@ -233,7 +234,9 @@ class Correctness:
             self.result.later_calls += 1
             self.result.growing_calls += reply.threads[1] > reply.threads[0]
         self.result.calls += 1
+        self.result.late += reply.late
         self.result.reseeded |= reply.reseeded
+        self.result.hidden_told &= reply.hidden_told
         self._fresh = False
 
     def _judge(
@@ -242,7 +245,8 @@ class Correctness:
         """Structure, inputs, state, then values."""
         self.watch.clear("lazy_tensor", "inputs_mutated", "out_of_bounds")
         before = self.prepared.state(case.state_seed).tensors
-        changing = set(expected.effects.mutated_state)
+        calls = [*(e for e, _ in self.earlier[len(self.earlier) - step :]), expected]  # of this state, the first on
+        changing = {name for e in calls for name in e.effects.mutated_state}
         problem = (
             check_structure(expected, reply)
             or check_inputs(expected, reply)

@@ -58,6 +58,7 @@ class Watch:
     """Collects which detectors ran during one evaluation and which fired."""
 
     ran: dict[str, Detector] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)  # tried, and why nothing could be told
 
     def clear(self, *names: str) -> None:
         """These ran and found nothing (so far)."""
@@ -84,6 +85,8 @@ class Watch:
                 yield f"detector {name}: {self._why_not(name)}"
 
     def _why_not(self, name: str) -> str:
+        if name in self.unread:
+            return f"unread: {self.unread[name]}"
         if name in GPU_ONLY:
             return "needs a GPU, and the gate performance"
         if name in EXPLAIN:

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from kforge.environment import honesty, memory, standing, static_cuda
 from kforge.environment.assembly import assemble, vendor_calls
+from kforge.environment.backward import plan_for
 from kforge.environment.building import Building
 from kforge.environment.correctness import Correctness
 from kforge.environment.detectors import Watch
 from kforge.environment.directed import compared_sizes
 from kforge.environment.ending import Ended, failures
 from kforge.environment.findings import Failure, Refusals, Result, StateProblem
-from kforge.environment.inputs import GIVEN, Case, Plan, make_plan
+from kforge.environment.inputs import GIVEN, Case, Plan
 from kforge.environment.loading import load_candidate
 from kforge.environment.performance import Extras, Measurement, memory_ratio
 from kforge.environment.preparation import Prepared, prepare
@@ -98,7 +99,7 @@ class Evaluation:
         repro: Path | None,
     ) -> None:
         self.prepared, self.candidate, self.on_event, self.zygote = prepared, candidate, on_event, zygote
-        asked = make_plan(plan, prepared.task.n_variants, compared_sizes(candidate))
+        asked = plan_for(plan, prepared.task, compared_sizes(candidate))
         self.plan = _usable(standing.widened(asked, prepared.task.constraints), prepared)
         self.asked = self.plan.cases  # before those are taken out for which no time is left to build
         self.unbuilt: tuple[Case, ...] = ()
@@ -339,11 +340,11 @@ class Evaluation:
     def _share(self, child: Child, call: Call) -> None:
         """The share of device time in own kernels, by the profiler of the candidate's process."""
         try:
-            times = child.kernel_times(call)
+            times = child.kernel_times(call) or child.kernel_times(call)  # the first look may come to nothing
         except ChildFailed as failure:
             if failure.kind != "raised":
                 raise
-            self.notes.append(f"share of own kernels in device time: {failure.text.strip().splitlines()[-1]}")
+            self.watch.unread["kernel_share"] = failure.text.strip().splitlines()[-1]
             return
         dishonest, warning = honesty.share(times, self.result.launches, vendor_calls(self), self.watch)
         self.warnings += [warning] if warning else []

@@ -27,7 +27,7 @@ from kforge.worker.parcel import Parcel, candidate_as_json, check_files, pack_ta
 
 SCHEMA = 1
 HASHES = "hashes.json"
-OPTIONS = ("plan", "arch", "tolerance", "baseline", "context", "energy", "constraints")
+OPTIONS = ("plan", "arch", "tolerance", "baseline", "context", "energy", "backward", "constraints")
 CARRIED = ("baseline", "context")  # options "file.py:name" whose file travels in the bundle
 
 

@@ -38,7 +38,10 @@ class Result:
     influence: bool | None = None  # whether an answer differs without own kernels; None: could not be told
     later_calls: int = 0  # calls that are not the first of a loaded module
     growing_calls: int = 0  # of these, the ones after which there are more threads than before
+    late: int = 0  # own kernels that were launched after their calls had returned
     reseeded: bool = False  # whether a call has seeded torch's generators
+    hidden_told: bool = True  # whether operators beneath a mode that was switched off would have been seen
+    elsewhere: float | None = None  # share of an answer that is there without own kernels and is no copy
     run_to_run: float = 0.0  # largest difference between two equal calls, absolute
 
 

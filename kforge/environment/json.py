@@ -98,6 +98,8 @@ def summary(
     out["not_tested"] = list(report.not_tested)
     out["no_room"] = report.no_room
     out["degenerate"] = report.degenerate
+    if report.backward is not None:
+        out["backward"] = to_json(report.backward)
     if report.repro:
         out["repro"] = report.repro
     out |= {

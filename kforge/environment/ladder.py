@@ -148,6 +148,25 @@ def ranking(prepared: Prepared, variant: int, tell: Tell = silent) -> tuple[str,
     return order
 
 
+def rungs(prepared: Prepared, tell: Tell = silent) -> list[tuple[str, str, float]]:
+    """(name, wrapper, median milliseconds) of the whole ladder on the first variant, the judge alone on the GPU."""
+    import torch
+
+    from kforge.task import matmul_precision
+    from kforge.worker import gpu_lock
+    from kforge.worker.timer import make_timer
+
+    call = timing_call(prepared, 0)
+    timer = make_timer(prepared.device)
+    found = []
+    with torch.no_grad(), matmul_precision(prepared.task.precision):
+        made = baselines(prepared, _names(prepared, 0), tell)
+        with gpu_lock(prepared.device):
+            for name, function in made.items():
+                found += [(name, wrapper, _median_ms(timer, way)) for wrapper, way in _ways(function, call).items()]
+    return found
+
+
 def _names(prepared: Prepared, variant: int) -> tuple[str, ...]:
     from kforge.profiling.baselines import ladder
 
@@ -197,18 +216,23 @@ def _alone(
 
 
 def _best_ms(timer: Any, function: Callable[..., Any], call: Call, graphs: bool) -> float:
+    return min(_median_ms(timer, way) for way in _ways(function, call, graphs).values())
+
+
+def _ways(function: Callable[..., Any], call: Call, graphs: bool = True) -> dict[str, Callable[[], Any]]:
+    """The call by wrapper, warmed up."""
     from kforge.worker.timer import graphed
 
     def plain() -> Any:
         return function(*call.args, **call.kwargs)
 
-    ways: list[Callable[[], Any]] = [plain]
+    ways: dict[str, Callable[[], Any]] = {"plain": plain}
     for _ in range(3):
         plain()
     if graphs and not getattr(function, "captures_itself", False):
         with contextlib.suppress(RuntimeError):  # what cannot be captured is ranked by its plain calls
-            ways.append(graphed(function, call.args, call.kwargs))
-    return min(_median_ms(timer, way) for way in ways)
+            ways["graph"] = graphed(function, call.args, call.kwargs)
+    return ways
 
 
 def _median_ms(timer: Any, way: Callable[[], Any]) -> float:
@@ -224,7 +248,7 @@ def _path(prepared: Prepared, variant: int) -> Path:
     from kforge.kernel.build.cache import cache_root, content_key
 
     key = content_key(
-        task=prepared.task.digest,
+        task=prepared.task.digest + ("" if prepared.task.gradients is None else " and gradients"),
         variant=variant,
         gpu=target_name(prepared.device),
         torch=torch.__version__,

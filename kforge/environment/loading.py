@@ -41,4 +41,5 @@ def load_candidate(
         nonpersistent=[f"{prefix}{name}" for name in state.tensors if name not in state.persistent],
         precision=prepared.task.precision,
         timer=timer,
+        gradients=prepared.task.gradients,
     )

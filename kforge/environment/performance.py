@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kforge.environment.backward import timed_variants
 from kforge.environment.detectors import Watch
 from kforge.environment.inputs import Case, Plan
 from kforge.environment.ladder import (
@@ -94,7 +95,7 @@ class Measurement:
 
         with gpu_lock(self.prepared.device):
             self.load(child)
-        numbers = sorted({case.variant for case in self.plan.cases})
+        numbers = timed_variants(self.prepared.task, self.plan)
         results: dict[int, VariantResult] = {}
         rivals: dict[int, tuple[str, ...]] = {}
         for number in numbers:
@@ -160,7 +161,7 @@ class Measurement:
         best = {name: s.median for name in timing.names if (s := timing.best(name)) is not None}
         rivals = tuple(sorted(best.keys() - {"candidate"}, key=best.__getitem__)[:RANKED])
         speedup = self.speedup(timing, rivals, ours.median)
-        verdict = self.bounded(timing, label, verdict_of(speedup))
+        verdict = self.bounded(child, number, timing, label, verdict_of(speedup))
         samples = tuple(Samples(s.name, s.wrapper, s.ms) for s in timing.samples)
         basis = "graph replay, warm L2" if timing.basis == "replay" else "events, cold L2"
         if main and "times_ms" not in self.fields:
@@ -189,10 +190,18 @@ class Measurement:
         self.note(timing.stages)
         return timing
 
-    def bounded(self, timing: Timing, label: str, verdict: Verdict) -> Verdict:
+    def bounded(self, child: Child, number: int, timing: Timing, label: str, verdict: Verdict) -> Verdict:
         """The verdict that is left where the judge's clock does not bear the candidate's times out."""
+        self.watch.clear("side_stream")
         if timing.believed:
             return verdict
+        if timing.unseen and timing.basis == "events":
+            launched = child.call(timing_call(self.prepared, number)).launches
+            words = f"nothing runs on the stream that is timed (two events {timing.empty_ms * 1e3:.2f} us apart)"
+            if launched:
+                self.watch.fire("side_stream", f"{words}, and yet launched: {', '.join(sorted(launched))}")
+            self.warnings.append(f"{label}: {words}")
+            return Verdict.UNCLEAR
         detail = "; ".join(map(str, timing.bounds.values()))
         detail += f"; {timing.disturbed}" if timing.disturbed else ""
         if timing.lying:

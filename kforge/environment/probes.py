@@ -14,7 +14,7 @@ from kforge.environment.inputs import Case
 from kforge.environment.randomness import draws_that_differ
 from kforge.environment.report import CaseResult, Status
 from kforge.environment.structure import check_structure
-from kforge.environment.written import gives_back_inputs, same_answers
+from kforge.environment.written import computed_elsewhere, gives_back_inputs, same_answers
 from kforge.errors import ChildFailed
 from kforge.worker.poison import PATTERNS
 
@@ -51,8 +51,12 @@ def draws_anew(judge: Correctness, child: Child) -> None:
         judge.result.cases.append(CaseResult(f"{case.label}, drawn again", False, detail=words))
 
 
-def without_launches(judge: Correctness, child: Child, expected: Expected) -> bool | None:
+def without_launches(judge: Correctness, child: Child, case: Case, expected: Expected) -> bool | None:
     """Whether the same call without launches answers otherwise. None where nothing can be told from this case."""
+    from kforge.task import call_leaves
+    from kforge.task.call import tensors
+    from kforge.task.state import named_state
+
     if judge.prepared.stateful or not judge.poisoned or not sum(judge.result.launches.values()):
         return judge.result.influence
     if gives_back_inputs(expected):
@@ -66,6 +70,11 @@ def without_launches(judge: Correctness, child: Child, expected: Expected) -> bo
         return True  # it noticed that its kernels had not run
     if silent.replays:  # a graph launches what it was captured with
         return judge.result.influence
+    state = named_state(judge.prepared.reference(case.state_seed)).values()
+    given = [t for t in (*(t for _, t in tensors(call_leaves(expected.call))), *state) if not t.dtype.is_complex]
+    found = computed_elsewhere(reply, silent, PATTERNS[0], given)
+    if found is not None:
+        judge.result.elsewhere = max(judge.result.elsewhere or 0.0, found)
     return not same_answers(reply, silent)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 BUILD_S, CALL_S = 120.0, 20.0  # seconds for one request: compiling, one call on the emulator
 FRESH_S = 240.0  # older spares are not taken: a process is ended some time after its fork (Limits.life_s)
+# A context with one queue for launches instead of eight is there in two thirds of the time (0.15 s on an H200) and gone
+# in half of it; where kernels are built and not launched nobody misses the others.
+ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 ROOM_BYTES = 8 << 30  # free GPU memory below which there are no spares: a context takes about half a gigabyte
 
 
@@ -40,6 +43,7 @@ class Processes:
         self.limits, self.born = (BUILD_S, CALL_S), time.monotonic()
         self.ready = False  # whether they were forked before their evaluation began
         self._ahead: dict[str, Child] = {}
+        self._stopped: list[Child] = []
 
     def __enter__(self) -> Processes:
         return self
@@ -48,7 +52,8 @@ class Processes:
         self.close()
 
     def close(self) -> None:
-        """End the processes that nobody took."""
+        """End the processes that nobody took, and wait for the end of those that were stopped."""
+        collect(self._stopped)
         while self._ahead:
             self._ahead.popitem()[1].close()
 
@@ -56,7 +61,11 @@ class Processes:
         """On a GPU: the processes of build and run gates that are not there yet; returns before they are ready."""
         if self.device == "cpu":
             return
-        forks = {"build": lambda: self.fork("build"), "judged": self.guarded, "timed": lambda: self.fork("run")}
+        forks: dict[str, Callable[[], Child]] = {
+            "build": lambda: self.fork("build"),
+            "judged": self.guarded,
+            "timed": lambda: self.fork("run", timer=True),
+        }
         for purpose, fork in forks.items():
             if purpose not in self._ahead and (timing or purpose != "timed"):
                 self._ahead[purpose] = fork()
@@ -70,13 +79,27 @@ class Processes:
                 del self._ahead[purpose]
                 child.close()
 
-    def building(self) -> Child:
+    def building(self) -> AbstractContextManager[Child]:
         """The process of the build gate."""
-        return self._ahead.pop("build", None) or self.fork("build")
+        return self._used("build", lambda: self.fork("build"))
 
-    def judged(self) -> Child:
+    def judged(self) -> AbstractContextManager[Child]:
         """The process of the correctness gate."""
-        return self._ahead.pop("judged", None) or self.guarded()
+        return self._used("judged", self.guarded)
+
+    @contextmanager
+    def _used(self, purpose: str, fork: Callable[[], Child]) -> Iterator[Child]:
+        """Nothing of it runs any more when the block is left; that its context is gone is only waited for before
+        something is timed."""
+        child = self._ahead.pop(purpose, None) or fork()
+        try:
+            yield child
+        finally:
+            if self.device == "cpu":
+                child.close()
+            else:
+                child.stop()
+                self._stopped.append(child)
 
     @contextmanager
     def timed(self, ending: list[Child] | None = None) -> Iterator[Child]:
@@ -85,6 +108,7 @@ class Processes:
         ending: takes the process after it was told to end, so that nobody waits for the end of its context; `collect`
         it before the next one is timed. None: it has ended when the block is left.
         """
+        collect(self._stopped)
         child = self._ahead.pop("timed", None) or self.fork("run")
         done = False
         try:
@@ -97,13 +121,14 @@ class Processes:
             else:
                 child.close()
 
-    def fork(self, phase: str, guard: Path | None = None) -> Child:
-        """One process in this phase. guard: the allocator's library, on a GPU."""
+    def fork(self, phase: str, guard: Path | None = None, timer: bool = False) -> Child:
+        """One process in this phase. guard: the allocator's library, on a GPU. timer: made before it is asked for."""
         from kforge.worker import Limits
 
         limits = Limits(call_s=BUILD_S if phase == "build" else CALL_S)
         if self.device != "cpu":
-            return self.zygote.fork(self.folder, self.device, phase, limits, self.rules, guard=guard)
+            env = self.rules | (ONE_QUEUE if phase == "build" else {})
+            return self.zygote.fork(self.folder, self.device, phase, limits, env, guard=guard, timer=timer)
         mode = {"KFORGE_EMULATOR": plain_mode().text, **self.rules}
         return self.zygote.fork(self.folder, "cpu", phase, limits, mode, share_emulator(self.folder))
 

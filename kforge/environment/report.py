@@ -162,6 +162,14 @@ class Costs:
 
 
 @dataclass(frozen=True)
+class Backward:
+    """Of a forward/backward pair: names of the gradients that were compared, kinds of upstream gradient that passed."""
+
+    gradients: tuple[str, ...]
+    judged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Report:
     """The whole result of one evaluation."""
 
@@ -193,6 +201,7 @@ class Report:
     not_tested: tuple[str, ...] = ()
     degenerate: bool = False
     no_room: bool = False
+    backward: Backward | None = None  # of a pair: its gradients were judged too, and the times are of both
     repro: str | None = None  # path of repro.py when wrong
     environment: dict[str, str] = field(default_factory=dict)  # GPU, driver, clocks, versions, hashes, sandbox in force
     seconds: float = 0.0

@@ -23,6 +23,7 @@ import sys
 from pathlib import Path
 
 import torch
+{backward}
 
 {mode}
 HERE = Path(__file__).resolve().parent
@@ -60,7 +61,7 @@ def run(make):
         for name, value in saved["state"].items():
             if name in named:
                 named[name].copy_(value)
-        torch.manual_seed(saved["seed"])
+{differentiating}        torch.manual_seed(saved["seed"])
         outputs = module(*saved["args"], **saved["kwargs"])
     return outputs, saved
 
@@ -77,6 +78,11 @@ reference_module = load(HERE / "reference" / "{op}")
 candidate_module = load(HERE / "candidate" / "{module}")
 '''
 
+IMPORTED = "from kforge.task.backward import Gradients, differentiating\n"
+DIFFERENTIATING = """\
+        # Outputs and gradients, for the upstream gradients among the inputs.
+        module = differentiating(module, Gradients.read(saved["gradients"]))
+"""
 ANY_MODE = """\
 if os.environ.get("KFORGE_EMULATOR", "").startswith("checked"):  # it must be loaded with the process
     os.environ["KFORGE_EMULATOR"] = "fast"\
@@ -189,6 +195,7 @@ def write_repro(
         "state": {name: t.detach() for name, t in state.items()},
         "training": prepared.reference(case.state_seed).training,
         "seed": expected.seed,
+        "gradients": task.gradients.as_dict() if task.gradients else None,
     }
     torch.save(saved, folder / "inputs.pt")
     exact = {path: e for (path, _), e in zip(expected.leaves, expected.exact, strict=True) if e is not None}
@@ -203,6 +210,8 @@ def write_repro(
         mode=ORDERED.format(order=case.order) if case.order else ANY_MODE,
         device=instrumented or prepared.device,
         precision=task.precision.value,
+        backward=IMPORTED if task.gradients else "",
+        differentiating=DIFFERENTIATING if task.gradients else "",
         maker="reference_module.Model" if task.form is Form.MODULE else "Reference",
     )
     path = folder / "repro.py"

@@ -6,6 +6,7 @@ folders above a pair name its class (norms/softmax.py, norms/softmax_kforge.py: 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,21 @@ def find_pairs(folder: Path) -> list[Pair]:
         else:
             raise UsageError(f"{module} has no task", f"put {stem}.py or op.py beside it")
     return sorted(pairs, key=lambda pair: pair.name)
+
+
+def lone_tasks(folder: Path) -> list[tuple[str, Path]]:
+    """Tasks below `folder` that have no candidate beside them, by name: files that define get_inputs."""
+    found = []
+    for path in sorted(folder.rglob("*.py")):
+        place = path.relative_to(folder)
+        if path.name.endswith(ENDING) or any(p.startswith(".") for p in place.parts):
+            continue
+        shared = path.name == "op.py" and any(path.parent.glob(f"*{ENDING}"))
+        if shared or path.with_name(f"{path.stem}{ENDING}").is_file():
+            continue
+        if re.search(r"^def get_inputs\(", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE):
+            found.append((place.with_suffix("").as_posix(), path))
+    return found
 
 
 def _group(place: Path) -> str:

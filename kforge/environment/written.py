@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from kforge.environment.expected import Expected
     from kforge.worker import CallReply
 
+_MANY, _SAMPLE, _CONSTANTS = 64, 4096, 16  # elements of an output looked at; of these, values that a fill may bring
+
 
 def shows_pattern(expected: Expected, reply: CallReply, path: str, pattern: int) -> str:
     """In words, how many elements of a wrong output hold the pattern of fresh memory; empty for none."""
@@ -52,6 +54,31 @@ def gives_back_inputs(expected: Expected) -> bool:
     inputs = [t for _, t in tensors(call_leaves(expected.call))]
     outputs = [leaf for _, leaf in expected.leaves if isinstance(leaf, torch.Tensor)]
     return all(any(o.shape == i.shape and torch.equal(o, i) for i in inputs) for o in outputs)
+
+
+def computed_elsewhere(reply: CallReply, silent: CallReply, pattern: int, given: list[torch.Tensor]) -> float | None:
+    """The largest share of a floating output that is the same in a call without launches (over memory of `pattern`)
+    and is neither unwritten nor copied from what was given nor made of a few constants: something else computed it.
+
+    Looks at a sample of each output; None where nothing can be told (small outputs, no floats).
+    """
+    import torch
+
+    worst: float | None = None
+    for with_kernels, without in zip(_tensors(reply.outputs), _tensors(silent.outputs), strict=False):
+        if _form(with_kernels) != _form(without) or not without.dtype.is_floating_point or without.numel() < _MANY:
+            continue
+        flat = without.reshape(-1)
+        left = flat[(with_kernels.reshape(-1) == flat) & ~unwritten(without, pattern) & flat.isfinite()]
+        worst, count = worst or 0.0, left.numel()
+        if not count:
+            continue
+        taken = sample = left[:: max(1, count // _SAMPLE)]
+        for values in given:
+            sample = sample[~torch.isin(sample, values.to(device=sample.device, dtype=sample.dtype).reshape(-1))]
+        if sample.unique().numel() > _CONSTANTS:
+            worst = max(worst, count / without.numel() * sample.numel() / taken.numel())
+    return worst
 
 
 def largest_gap(a: CallReply, b: CallReply) -> float:

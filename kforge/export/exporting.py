@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kforge.task import Task
 
 Emit = Callable[[str, dict[str, Any]], None]
-BUILT = ("extension", "aot")  # formats that are tried before they are handed over
+BUILT = ("extension", "aot", "triton")  # formats that are tried before they are handed over
 SKIP = "none"
 
 
@@ -68,7 +68,7 @@ class Exported:
 
 def export(request: Request, emit: Emit) -> Exported:
     """Export a candidate. ExportError: refused, not translatable, or its own tests fail; then nothing is written."""
-    writer = find_format(request.layout)
+    find_format(request.layout)
     check_place(request.to)
     evidence = find_evidence(request.module, request.state)
     check_exportable(evidence, request.force)
@@ -76,22 +76,35 @@ def export(request: Request, emit: Emit) -> Exported:
     check_exportable(evidence, request.force)
     emit("message", {"text": f"evidence: {_said(evidence)}"})
     prepared = prepare_export(task, evidence, request.options)
+    layout = _layout(prepared, request.layout)
+    writer = find_format(layout)
     translation = _judge(request, prepared, emit)
     version = next_version(request.to, prepared.digest)
     emit("message", {"text": f"writing {prepared.package} {version}, operators in {prepared.namespace}"})
     files = dict(writer(prepared, version))
     tried, not_run = None, ["build and tests of the package: --no-build" if not request.build else ""]
-    if request.build and request.layout in BUILT:
+    if request.build and layout in BUILT:
         tried = _try(request, prepared, files, emit)
         not_run = [*tried.not_run]
     elif request.build:
-        not_run = [f"format {request.layout} is not built here"]
+        not_run = [f"format {layout} is not built here"]
     if tried is not None:
         files["VERIFICATION.md"] = str(files["VERIFICATION.md"]) + _trial_text(tried, translation)
     else:
         files = _with_translation(files, translation, not_run)
     paths = place(request.to, sealed(files))
     return Exported(prepared, version, tuple(paths), translation, tried, tuple(n for n in not_run if n))
+
+
+def _layout(prepared: Export, asked: str) -> str:
+    """The format that a candidate of this kind has. ExportError for one that it has not."""
+    if not prepared.code.triton:
+        if asked == "triton":
+            raise ExportError("format triton takes Triton candidates", "leave out --format")
+        return asked
+    if asked not in ("extension", "triton"):
+        raise ExportError(f"a Triton candidate does not leave in format {asked}", "leave out --format")
+    return "triton"
 
 
 def _task(request: Request, evidence: Evidence) -> tuple[Task, Evidence]:

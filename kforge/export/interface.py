@@ -8,14 +8,14 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kforge.errors import ExportError
 from kforge.export.judged import judged_mode, judged_sizes, judged_variants, size_range, slower_shapes
 from kforge.export.reading import CandidateCode
-from kforge.export.translate import KERNELS, Translated
+from kforge.export.translate import KERNELS, Derivative, Translated
 
 if TYPE_CHECKING:
     from kforge.task import Call, Task
@@ -60,6 +60,8 @@ class Interface:
     slower: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     dtypes: tuple[tuple[str, ...], ...] = ()  # of the tensor inputs, each combination that a variant has
     example: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of the smallest variant
+    mutated: tuple[str, ...] = ()  # arguments that a call changes in place
+    returned: tuple[int, ...] = ()  # which of forward's tensors the operator returns: not the inputs among them
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -83,9 +85,17 @@ def module_facts(module: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read_interface(
-    task: Task, code: CandidateCode, translated: Translated, reference: Any, report: Mapping[str, Any] | None
+    task: Task,
+    code: CandidateCode,
+    translated: Translated,
+    reference: Any,
+    report: Mapping[str, Any] | None,
+    derivative: Derivative | None = None,
 ) -> Interface:
-    """The interface of a translated forward. ExportError for what has no place in an operator's schema."""
+    """The interface of a translated forward. ExportError for what has no place in an operator's schema.
+
+    derivative: its kernels' calls are recorded too.
+    """
     tensors, attributes = module_facts(reference)
     calls = {v: fake_inputs(task, v, code) for v in range(task.n_variants)}
     judged = judged_variants(report)
@@ -108,22 +118,26 @@ def read_interface(
     if twice := {n for n in names if names.count(n) > 1}:
         raise ExportError(f"two arguments of the operator would be named {min(twice)}")
     recorded: dict[str, list[tuple[Any, ...]]] = {}
-    outputs: list[str] = []
-    tree = ""
+    seen = _Seen()
     for call in bound:
-        outputs, tree = _record(code, translated, call, tensors, recorded)
+        seen = _record(code, translated, call, tensors, recorded)
+        if derivative is not None:
+            ups = {name: _like(t) for name, t in zip(derivative.upstream, seen.outputs, strict=True)}
+            _record(derivative.code, derivative.translated, {**call, **ups}, tensors, recorded)
     return Interface(
         arguments=(*inputs, *state),
         constants=constants,
         attributes={k: v for k, v in attributes.items() if k != "training" and not k.endswith(".training")},
-        outputs=tuple(outputs),
-        tree=tree,
+        outputs=tuple(map(_dtype, seen.outputs)),
+        tree=seen.tree,
         calls=recorded,
         signature=_signature(code),
         mode=judged_mode(task, reference),
         slower=slower_shapes(calls, report),
         dtypes=tuple(dict.fromkeys(tuple(_dtype(v) for v in _tensors(c).values()) for c in bound)),
         example={n: tuple(v.shape) for n, v in _tensors(min(bound, key=_elements)).items()},
+        mutated=tuple(n for n in names if n in seen.mutated),
+        returned=tuple(seen.returned),
     )
 
 
@@ -215,14 +229,21 @@ def _inputs(
     return arguments, constants
 
 
+def _like(tensor: Any) -> Any:
+    """A tensor without memory of this one's shape, strides and dtype."""
+    import torch
+
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
 def _record(
     code: CandidateCode,
     translated: Translated,
     call: Mapping[str, Any],
     tensors: Mapping[str, Any],
     recorded: dict[str, list[tuple[Any, ...]]],
-) -> tuple[list[str], str]:
-    """Run the translated forward on fakes; what kernels were given goes to `recorded`. (output dtypes, their tree)."""
+) -> _Seen:
+    """Run the translated forward on fakes; what kernels were given goes to `recorded`."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -236,9 +257,12 @@ def _record(
         given = {n: fake(call[n]) for n in translated.inputs}
         state = {name: fake(tensors[path]) for path, name in translated.state.items()}
         storages = {t.untyped_storage()._cdata: n for n, t in (given | state).items() if isinstance(t, torch.Tensor)}
+        mutated: set[str] = set()
 
         class Recorder:
-            def __getattr__(self, name: str) -> Callable[..., None]:
+            def __getattr__(self, name: str) -> Any:
+                if name in code.triton:
+                    return _Silent()
                 definition = next(u.definition for u in code.kernels.values() if u.definition.name == name)
 
                 def launch(*args: Any) -> None:
@@ -247,10 +271,7 @@ def _record(
                         written = parameter.name in definition.written and isinstance(value, torch.Tensor)
                         owner = storages.get(value.untyped_storage()._cdata) if written else None
                         if owner is not None:
-                            raise ExportError(
-                                f"{code.module}: {name} writes '{parameter.name}', which is {owner} itself",
-                                "candidates that change their inputs or state are not exported yet",
-                            )
+                            mutated.add(owner)
 
                 return launch
 
@@ -262,25 +283,29 @@ def _record(
                 result = function(*given.values(), *state.values())
             except (RuntimeError, TypeError, ValueError, NameError, IndexError, AttributeError) as error:
                 raise ExportError(f"{code.module}: the translated forward fails on fake tensors: {error}") from error
-            changed = [n for n, v in versions.items() if (given | state)[n]._version != v]
-            if changed:
-                raise ExportError(f"{code.module}: forward changes {changed[0]} in place", "not exported yet")
-        flat: list[Any] = []
-        tree = _tree(result, flat, code)
-        for k, out in enumerate(flat):
+            mutated |= {n for n, v in versions.items() if (given | state)[n]._version != v}
+        seen = _Seen(mutated=mutated)
+        seen.tree = _tree(result, seen, code, {id(t): n for n, t in given.items() if isinstance(t, torch.Tensor)})
+        for k, out in enumerate(seen.outputs):
             owner = storages.get(out.untyped_storage()._cdata)
             if owner is not None:
                 raise ExportError(
                     f"{code.module}: output {k} shares the storage of {owner}; an operator's outputs never alias inputs"
                 )
-        return [_dtype(t) for t in flat], tree
+        return seen
 
 
 class _Silent:
     """Kernels that do nothing."""
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *args: None
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __getitem__(self, grid: Any) -> Any:
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        return None
 
 
 def compiled(source: str, filename: str, kernels: Any) -> dict[str, Any]:
@@ -299,24 +324,43 @@ def compiled(source: str, filename: str, kernels: Any) -> dict[str, Any]:
         "prepared": lambda param, fn: fn(param),
         "philox": philox,
     }
+    if "triton." in source:
+        import triton
+
+        namespace["triton"] = triton
     exec(compile(source, f"<translated from {filename}>", "exec"), namespace)
     return namespace
 
 
-def _tree(value: Any, flat: list[Any], code: CandidateCode) -> str:
-    """The output tree as Python over `t`, the list of its tensors."""
+@dataclass
+class _Seen:
+    """What a run on fakes returned (fresh tensors, their places among all tensors, the tree), and what it changed."""
+
+    outputs: list[Any] = field(default_factory=list)
+    returned: list[int] = field(default_factory=list)
+    tree: str = ""
+    mutated: set[str] = field(default_factory=set)
+    count: int = 0
+
+
+def _tree(value: Any, seen: _Seen, code: CandidateCode, inputs: Mapping[int, str]) -> str:
+    """The output tree as Python over `t`, the list of its fresh tensors, and the names of inputs that are returned."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        flat.append(value)
-        return f"t[{len(flat) - 1}]"
+        seen.count += 1
+        if id(value) in inputs:  # an input that was changed in place
+            return inputs[id(value)]
+        seen.outputs.append(value)
+        seen.returned.append(seen.count - 1)
+        return f"t[{len(seen.outputs) - 1}]"
     if type(value) in (tuple, list):
-        inner = [_tree(v, flat, code) for v in value]
+        inner = [_tree(v, seen, code, inputs) for v in value]
         if isinstance(value, list):
             return f"[{', '.join(inner)}]"
         return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
     if type(value) is dict:
-        return "{" + ", ".join(f"{k!r}: {_tree(v, flat, code)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{k!r}: {_tree(v, seen, code, inputs)}" for k, v in value.items()) + "}"
     if value is None or isinstance(value, SCALARS):
         return repr(value)
     raise ExportError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import keyword
 import re
@@ -19,12 +18,11 @@ from kforge.export.evidence import Evidence, text_digest
 from kforge.export.interface import Interface, module_facts, read_interface
 from kforge.export.judged import unjudged_kernels
 from kforge.export.reading import CandidateCode, read_candidate_code
-from kforge.export.templates import plain_file, render_template
-from kforge.export.translate import Translated, translate
+from kforge.export.translate import Derivative, Translated, translate, translate_derivative
 from kforge.task import Form, Task
 
 LICENSES = ("Apache-2.0", "MIT", "none")
-BACKWARDS = ("recompute", "refuse")
+BACKWARDS = ("auto", "recompute", "refuse")  # auto: the candidate's own kernels where they were judged
 _LOW_PRECISION = re.compile(r"\b(mm|bmm|addmm|baddbmm|convolution|linear|matmul|conv\dd|attention|_to_copy|gru|lstm)\b")
 
 
@@ -35,7 +33,7 @@ class Options:
     name: str = ""
     license: str = "Apache-2.0"
     outside: str = "reference"
-    backward: str = "recompute"
+    backward: str = "auto"
     archs: tuple[str, ...] = ()
 
 
@@ -55,6 +53,8 @@ class Export:
     archs: tuple[str, ...]
     example: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     unjudged: tuple[str, ...] = ()  # kernels that no case launched: they do not leave
+    derivative: Derivative | None = None
+    without: str = ""  # why the candidate's own backward stays behind; empty where it has none
 
     @property
     def package(self) -> str:
@@ -78,12 +78,14 @@ class Export:
 
     @property
     def backward(self) -> str:
-        """ "recompute", or why there is no backward."""
+        """ "kernels" (the candidate's own), "recompute" (the reference's), or why there is no backward."""
         if self.options.backward == "refuse":
             return "exported with --backward refuse"
         if "philox" in self.translated.runtime:
             return "the operator draws random numbers, which running the reference again would draw anew"
-        return "recompute"
+        if self.interface.mutated:
+            return f"the operator changes {', '.join(self.interface.mutated)} in place"
+        return "kernels" if self.derivative is not None else "recompute"
 
     @property
     def layer(self) -> str | None:
@@ -108,7 +110,10 @@ def prepare_export(task: Task, evidence: Evidence, options: Options) -> Export:
     reference = task.make_reference()
     tensors, attributes = module_facts(reference)
     translated = translate(code, tensors, attributes)
-    interface = read_interface(task, code, translated, reference, evidence.report)
+    derivative, without = None, ""
+    if options.backward == "auto" and code.pair is not None:
+        derivative, without = _derivative(code, evidence, tensors, attributes)
+    interface = read_interface(task, code, translated, reference, evidence.report, derivative)
     unjudged = unjudged_kernels((u.definition.name for u in code.kernels.values()), evidence.report)
     kernels = []
     for use in code.kernels.values():
@@ -125,16 +130,33 @@ def prepare_export(task: Task, evidence: Evidence, options: Options) -> Export:
         kernels=tuple(kernels),
         options=options,
         dtypes=interface.dtypes,
-        autocast=_autocast(task, interface),
+        autocast=not interface.mutated and _autocast(task, interface),  # a cast input would be changed in its place
         archs=_archs(evidence, options, code),
         example=interface.example,
         unjudged=unjudged,
+        derivative=None if interface.mutated else derivative,
+        without=without,
     )
 
 
-def launching_source(export: Export, error: str) -> str:
-    """The translated forward; in place of a kernel that no case launched an `error` is raised."""
-    text = export.translated.launching
+def _derivative(
+    code: CandidateCode, evidence: Evidence, tensors: Mapping[str, Any], attributes: Mapping[str, Any]
+) -> tuple[Derivative | None, str]:
+    """The candidate's backward, translated, or why it stays behind."""
+    assert code.pair is not None
+    if code.pair.problem:
+        return None, code.pair.problem
+    if not (evidence.report or {}).get("backward") and evidence.report is not None:
+        return None, "its gradients were not judged (kforge verify --backward)"
+    try:
+        return translate_derivative(code, tensors, attributes), ""
+    except ExportError as error:
+        return None, error.message
+
+
+def launching_source(export: Export, error: str, text: str | None = None) -> str:
+    """The translated forward (or `text`); in place of a kernel that no case launched an `error` is raised."""
+    text = export.translated.launching if text is None else text
     for name in export.unjudged:
         said = f"{name} was never launched when the candidate was judged"
         text = re.sub(rf"^(\s*)kernels\.{name}\(.*\)$", rf"\1raise {error}({said!r})", text, flags=re.M)
@@ -220,149 +242,6 @@ def domain(export: Export) -> dict[str, Any]:
         "slower": [{n: list(s) for n, s in shapes.items()} for shapes in export.interface.slower],
         "autocast": export.autocast,
     }
-
-
-def python_files(export: Export, kernels: str, version: str) -> dict[str, str]:
-    """The Python package, by path in its folder. kernels: the text of _kernels.py."""
-    context = template_context(export, version)
-    imports = "import math\n\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
-    runtime = sorted(export.translated.runtime)
-    launched = ", ".join([*(["Unjudged"] if export.unjudged else []), *runtime])
-    faked = f"\nfrom ._runtime import {', '.join(runtime)}\n" if runtime else ""
-    source = export.code.module
-    launching = f'"""forward of {source}, translated: it allocates and launches."""\n\n{imports}\n'
-    launching += f"from ._runtime import {launched}\n" if launched else ""
-    launching += f"from ._kernels import kernels\n\n\n{launching_source(export, 'Unjudged')}\n"
-    faking = f'"""forward of {source} without its launches: shapes, strides and dtypes of the outputs."""\n\n'
-    faking += f"{imports}{faked}\n\n{export.translated.faking}\n"
-    return {
-        "__init__.py": render_template("package/init.py.j2", context),
-        "ops.py": _tidy(render_template("package/ops.py.j2", context)),
-        "_operator.py": _tidy(render_template("package/operator.py.j2", context)),
-        "_forward.py": _tidy(launching),
-        "_fake.py": _tidy(faking),
-        "_runtime.py": plain_file("package/runtime.py"),
-        "_kernels.py": _tidy(kernels),
-        "reference.py": _reference(export),
-        "domain.json": json.dumps(domain(export), indent=1) + "\n",
-    }
-
-
-def _tidy(text: str) -> str:
-    """Two blank lines at most, one at the end."""
-    return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
-
-
-def _reference(export: Export) -> str:
-    task = export.task
-    text = task.source.rstrip() + "\n"
-    if export.layer is None:
-        name = getattr(task.reference, "__name__", "reference")
-        return text if name == "reference" else f"{text}\n\nreference = {name}\n"
-    mode = {"train": ".train()", "eval": ".eval()", None: ""}[task.mode]
-    return (
-        f"{text}\n\ndef made():\n"
-        '    """The module that was verified."""\n'
-        '    init = get_init_inputs() if "get_init_inputs" in globals() else []\n'
-        "    if isinstance(init, dict):\n"
-        f"        return Model(**init){mode}\n"
-        "    if len(init) == 2 and isinstance(init[0], (list, tuple)) and isinstance(init[1], dict):\n"
-        f"        return Model(*init[0], **init[1]){mode}\n"
-        f"    return Model(*init){mode}\n"
-    )
-
-
-def template_context(export: Export, version: str) -> dict[str, Any]:
-    """What the Python package's templates are filled with."""
-    i, inputs = export.interface, export.translated.inputs
-    arguments = {a.name: a for a in i.arguments}
-    forward = ast.parse(f"def f({i.signature}): pass").body[0]
-    assert isinstance(forward, ast.FunctionDef)
-    keywords = {a.arg for a in forward.args.kwonlyargs}
-
-    def value(name: str) -> str:
-        return name if name in arguments else repr(i.constants[name])
-
-    passed = [f"{n}={value(n)}" for n in inputs] + [f"{n}={n}" for n in export.translated.state.values()]
-    operands = [a.name for a in i.inputs] + [f"state[{a.path!r}]" for a in i.state]
-    names = [a.name for a in i.arguments]
-    public = [n for n in (export.layer, export.function) if n]
-    function_signature = re.sub(r"^self(, )?", "", i.signature)
-    positional = [value(n) for n in inputs if n not in keywords]
-    named = [f"{n!r}: {value(n)}" for n in inputs if n in keywords]
-    return {
-        "title": f"{export.task.name} as CUDA kernels",
-        "first_line": f"{' '.join(export.evidence.stamps)}: " if export.evidence.stamps else "",
-        "how": f"Exported by kforge from {export.code.module}.",
-        "summary": summary(export),
-        "facts": facts(export),
-        "namespace": export.namespace,
-        "op": export.op,
-        "package": export.package,
-        "version": version,
-        "backward": export.backward,
-        "recompute": export.backward == "recompute",
-        "unjudged": export.unjudged,
-        "schema_arguments": ", ".join(f"{a.schema} {a.name}" for a in i.arguments),
-        "returns": "Tensor" if len(i.outputs) == 1 else "(" + ", ".join(["Tensor"] * len(i.outputs)) + ")",
-        "parameters": ", ".join(names),
-        "names": repr(names),
-        "forward_call": ", ".join(passed),
-        "single": len(i.outputs) == 1,
-        "autocast": export.autocast,
-        "tensors": [a.name for a in i.arguments if a.schema == "Tensor"],
-        "scalars": [a.name for a in i.arguments if a.schema != "Tensor"],
-        "has_module": export.layer is not None,
-        "has_function": export.function is not None,
-        "layer": export.layer,
-        "function": export.function,
-        "mode": i.mode,
-        "state": [(a.path, a.name) for a in i.state],
-        "reference_call": "".join(f"{v}, " for v in positional),
-        "reference_keywords": ", ".join(named),
-        "reference_arguments": ", ".join([*positional, *(f"{n}={value(n)}" for n in inputs if n in keywords)]),
-        "signature": i.signature,
-        "function_signature": function_signature,
-        "inputs_dict": "{" + ", ".join(f'"{n}": {n}' for n in inputs) + "}",
-        "fallback_call": ", ".join(f"{n}={n}" if n in keywords else n for n in inputs),
-        "operator_call": ", ".join(operands),
-        "function_operator_call": ", ".join(a.name for a in i.inputs),
-        "tree": i.tree,
-        "public": public,
-        "all": sorted(["DOMAIN", "NAMESPACE", "OutsideDomain", "outside_domain", "unavailable", *public]),
-        "kernels": [{"name": k.name, "op": k.op} for k in export.kernels],
-        "archs": export.archs,
-    }
-
-
-def summary(export: Export) -> str:
-    """The first line of the reference's docstring, or a plain one."""
-    text = (ast.get_docstring(ast.parse(export.task.source)) or "").strip().split("\n")[0]
-    return text or f"{export.task.name} as one operator."
-
-
-def facts(export: Export) -> list[str]:
-    """Shapes, dtypes, gradients and errors, for docstrings and README."""
-    lines = []
-    for name in export.translated.inputs:
-        argument = next((a for a in export.interface.inputs if a.name == name), None)
-        if argument is None:
-            lines.append(f"{name}: {export.interface.constants[name]!r}, the one value that was verified.")
-        elif argument.schema == "Tensor":
-            at = list(argument.dtypes)
-            sizes = " x ".join(str(lo) if lo == hi else f"{lo}..{hi}" for lo, hi in argument.sizes) or "a number"
-            lines.append(f"{name}: {' or '.join(at)}, {sizes}, any strides.")
-        else:
-            lines.append(f"{name}: one of {', '.join(map(repr, argument.values))}.")
-    lines.append(f"returns: {', '.join(export.interface.outputs)}; fresh tensors, never views of the inputs.")
-    if export.backward == "recompute":
-        lines.append(
-            "Gradients: the reference's own, by running it again in backward (slower than a kernel; once only)."
-        )
-    else:
-        lines.append(f"Gradients: refused ({export.backward}).")
-    lines.append("Outside of these sizes and dtypes, and on the CPU, the reference computes the call and says so once.")
-    return lines
 
 
 def next_version(folder: Path, digest: str) -> str:

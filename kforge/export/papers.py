@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from kforge import __version__
-from kforge.export.package import facts, summary
+from kforge.export.filling import facts, summary
 from kforge.export.templates import plain_file, render_template
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ def context(export: Export, version: str, layout: str) -> dict[str, Any]:
         "op": export.op,
         "version": version,
         "license": export.options.license if export.options.license != "none" else "LicenseRef-unspecified",
-        "dependencies": ["torch>=2.4", *(p for p in _TASK_PACKAGES if f"import {p}" in text or f"from {p}" in text)],
+        "dependencies": [
+            "torch>=2.6" if export.code.triton else "torch>=2.4",
+            *(p for p in _TASK_PACKAGES if _uses(export, p, text)),
+        ],
         "archs": list(export.archs),
         "layout": layout,
         "has_module": export.layer is not None,
@@ -40,6 +43,8 @@ def context(export: Export, version: str, layout: str) -> dict[str, Any]:
         "function": export.function,
         "mode": export.interface.mode,
         "backward": export.backward,
+        "without": export.without,
+        "mutated": list(export.interface.mutated),
         "autocast": export.autocast,
         "kernels": [
             {"name": k.name, "op": k.op, "builds": len(k.builds), "types": [dict(t) for t in k.types]}
@@ -62,6 +67,11 @@ def context(export: Export, version: str, layout: str) -> dict[str, Any]:
         "attributes": dict(export.interface.attributes),
         "slower": [dict(s) for s in export.interface.slower],
     }
+
+
+def _uses(export: Export, package: str, text: str) -> bool:
+    own = package == "triton" and bool(export.code.triton)
+    return own or f"import {package}" in text or f"from {package}" in text
 
 
 def papers(export: Export, version: str, layout: str) -> dict[str, str]:

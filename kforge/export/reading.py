@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kforge.errors import BuildError, ExportError
+from kforge.export.pairs import Pair, without_function
 from kforge.kernel.candidate import Candidate
 from kforge.kernel.definition import Definition, define
 from kforge.kernel.signature import parse_signature, read_signature
@@ -36,7 +37,10 @@ class KernelUse:
 
 @dataclass(frozen=True)
 class CandidateCode:
-    """A candidate's module, read. helpers: its functions; constants: module-level literals; forward: of ModelNew."""
+    """A candidate's module, read. helpers: its functions; constants: module-level literals; forward: of ModelNew, with
+    the forward of an autograd.Function in place of its call; pair: what became of that Function's backward. triton:
+    text of each triton.jit function, decorators included.
+    """
 
     module: str
     text: str = field(repr=False)
@@ -44,6 +48,8 @@ class CandidateCode:
     helpers: Mapping[str, ast.FunctionDef]
     constants: Mapping[str, Any]
     forward: ast.FunctionDef
+    pair: Pair | None = None
+    triton: Mapping[str, str] = field(default_factory=dict)
 
     def refuse(self, node: ast.AST, why: str) -> ExportError:
         """The refusal of something in this module, with its line."""
@@ -64,12 +70,16 @@ def read_candidate_code(candidate: Candidate) -> CandidateCode:
         reader.statement(node)
     if reader.forward is None:
         raise ExportError(f"{candidate.module} defines no class ModelNew with a forward")
-    if not reader.kernels:
+    if not reader.kernels and not reader.triton:
         raise ExportError(
-            f"{candidate.module} has no kforge Kernel",
-            "only Kernel-based candidates are exported yet; Triton, Helion and load_inline ones are not",
+            f"{candidate.module} has neither a kforge Kernel nor a triton.jit kernel",
+            "Helion and load_inline candidates are not exported",
         )
-    return CandidateCode(candidate.module, text, reader.kernels, reader.helpers, reader.constants, reader.forward)
+    if reader.kernels and reader.triton:
+        raise ExportError(f"{candidate.module} mixes Kernels with Triton kernels", "export one of them at a time")
+    code = CandidateCode(candidate.module, text, reader.kernels, reader.helpers, reader.constants, reader.forward)
+    code, pair = without_function(replace(code, triton=reader.triton), reader.functions)
+    return replace(code, pair=pair)
 
 
 _NOTHING = next(n for n in ast.walk(ast.parse("def forward(): pass")) if isinstance(n, ast.FunctionDef))
@@ -83,15 +93,22 @@ class _Reader:
         self.modules: dict[str, Source] = {}
         self.helpers: dict[str, ast.FunctionDef] = {}
         self.constants: dict[str, Any] = {}
+        self.functions: dict[str, ast.ClassDef] = {}  # autograd.Functions
+        self.triton: dict[str, str] = {}
         self.forward: ast.FunctionDef | None = None
 
     def statement(self, node: ast.stmt) -> None:
         match node:
+            case ast.FunctionDef(name=name, decorator_list=[*_, last]) if _is_jit(last):
+                first = min(d.lineno for d in node.decorator_list)
+                self.triton[name] = "\n".join(self.code.text.splitlines()[first - 1 : node.end_lineno])
             case ast.FunctionDef(name=name):
                 self.helpers[name] = node
             case ast.ClassDef(name="ModelNew"):
                 methods = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
                 self.forward = methods.get("forward")
+            case ast.ClassDef(name=name, bases=[base]) if ast.unparse(base).rpartition(".")[2] == "Function":
+                self.functions[name] = node
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self.assignment(name, value)
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
@@ -159,6 +176,12 @@ class _Reader:
         except BuildError as error:
             raise self.code.refuse(call, error.message) from error
         return KernelUse(variable, definition, module)
+
+
+def _is_jit(decorator: ast.expr) -> bool:
+    """triton.jit, with or without arguments."""
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(function) in ("triton.jit", "jit")
 
 
 _DEFAULTS: dict[str, Any] = {

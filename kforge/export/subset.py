@@ -26,6 +26,7 @@ BUILTINS = frozenset(
     )
 )
 RUNTIME = frozenset({"prepared", "philox"})
+TRITON = frozenset({"cdiv", "next_power_of_2"})  # of triton itself, on the way to a grid
 
 
 def names_of_torch() -> frozenset[str]:
@@ -63,6 +64,9 @@ class _Checker(ast.NodeVisitor):
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
             self.target(target)
+        if isinstance(node.value, ast.Lambda) and self.code.triton:  # a grid of its constants
+            self.visit(node.value.body)
+            return
         self.visit(node.value)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
@@ -86,6 +90,9 @@ class _Checker(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.callee(node)
+        if isinstance(node.func, ast.Subscript):  # the grid of a Triton kernel
+            grid = node.func.slice
+            self.visit(grid.body if isinstance(grid, ast.Lambda) else grid)
         if isinstance(node.func, ast.Attribute):
             self.visit(node.func.value)
         for argument in node.args:
@@ -108,6 +115,10 @@ class _Checker(ast.NodeVisitor):
                 if name not in known:
                     raise self.code.refuse(node, f"a call of {name}() is not translated")
             case ast.Attribute(attr=name, value=ast.Name(id="math")):
+                pass
+            case ast.Attribute(attr=name, value=ast.Name(id="triton")) if name in TRITON and self.code.triton:
+                pass
+            case ast.Subscript(value=ast.Name(id=name)) if name in self.code.triton:
                 pass
             case ast.Attribute(attr=name, value=ast.Name(id="self")):
                 raise self.code.refuse(node, f"a call of self.{name}() is not translated")

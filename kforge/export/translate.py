@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kforge.export.reading import CandidateCode
@@ -31,6 +31,29 @@ class Translated:
     state: Mapping[str, str]
     inputs: tuple[str, ...]
     runtime: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """A translated backward: of inputs, upstream gradients and state. code: the candidate's, with backward as forward.
+
+    upstream: one name an output; gradients: as in `Pair`, one a result.
+    """
+
+    code: CandidateCode = field(repr=False)
+    translated: Translated
+    upstream: tuple[str, ...]
+    gradients: tuple[str, ...]
+
+
+def translate_derivative(
+    code: CandidateCode, state: Mapping[str, Any], attributes: Mapping[str, Any]
+) -> Derivative | None:
+    """The candidate's backward as a function; None where it has none that can leave."""
+    if code.pair is None or code.pair.backward is None:
+        return None
+    own = replace(code, forward=code.pair.backward)
+    return Derivative(own, translate(own, state, attributes), code.pair.upstream, code.pair.gradients)
 
 
 def translate(code: CandidateCode, state: Mapping[str, Any], attributes: Mapping[str, Any]) -> Translated:
@@ -134,6 +157,10 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         launched = node.func.id if isinstance(node.func, ast.Name) else ""
         self.generic_visit(node)
+        match node.func:
+            case ast.Subscript(value=ast.Name(id=name)) if name in self.code.triton:
+                node.func.value = ast.Attribute(ast.Name(KERNELS, ast.Load()), name, ast.Load())
+                return node
         use = self.code.kernels.get(launched)
         if use is None:
             return node
@@ -172,6 +199,8 @@ def _dotted(node: ast.expr) -> str | None:
 def _is_launch(node: ast.stmt) -> bool:
     match node:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
+            return name == KERNELS
+        case ast.Expr(value=ast.Call(func=ast.Subscript(value=ast.Attribute(value=ast.Name(id=name))))):
             return name == KERNELS
     return False
 

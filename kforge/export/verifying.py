@@ -14,7 +14,7 @@ from kforge.kernel.candidate import Candidate
 if TYPE_CHECKING:
     from kforge.environment.report import Report
 
-_FORWARD = "translated_forward"
+_FORWARD, _BACKWARD, _PAIR = "translated_forward", "translated_backward", "TranslatedPair"
 
 
 def translated_candidate(export: Export) -> Candidate:
@@ -24,16 +24,18 @@ def translated_candidate(export: Export) -> Candidate:
     model = next(n for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == "ModelNew")
     forward = next(n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "forward")
     first = min([model.lineno, *(d.lineno for d in model.decorator_list)]) - 1
-    functions = export.translated.launching
-    for variable, use in export.code.kernels.items():
-        functions = re.sub(rf"\bkernels\.{re.escape(use.definition.name)}\(", f"{variable}(", functions)
-    functions = re.sub(r"^def forward\(", f"def {_FORWARD}(", functions, flags=re.M)
+    functions = _launched(export, export.translated.launching, _FORWARD)
     indent = " " * forward.col_offset
     names = [f"{n}={n}" for n in export.translated.inputs]
     names += [f"{name}=self.{path}" for path, name in export.translated.state.items()]
+    called = _FORWARD
+    if export.derivative is not None:
+        functions += "\n\n\n" + _pair(export)
+        called = f"{_PAIR}.apply"
+        names = [*export.translated.inputs, *(f"self.{path}" for path in _read(export))]
     body = [
         f"{indent}def forward({export.interface.signature}):",
-        f"{indent}    return {_FORWARD}({', '.join(names)})",
+        f"{indent}    return {called}({', '.join(names)})",
     ]
     start, end = forward.lineno - 1, forward.end_lineno or forward.lineno
     changed = [*lines[:first], *functions.splitlines(), "", "", *lines[first:start], *body, *lines[end:]]
@@ -43,19 +45,70 @@ def translated_candidate(export: Export) -> Candidate:
     return replace(candidate, files=files, parent=candidate.digest, idea=idea)
 
 
+def _launched(export: Export, text: str, name: str) -> str:
+    """Translated functions that launch the candidate's Kernels, `forward` renamed."""
+    for variable, use in export.code.kernels.items():
+        text = re.sub(rf"\bkernels\.{re.escape(use.definition.name)}\(", f"{variable}(", text)
+    for kernel in export.code.triton:
+        text = re.sub(rf"\bkernels\.{re.escape(kernel)}\[", f"{kernel}[", text)
+    return re.sub(r"^def forward\(", f"def {name}(", text, flags=re.M)
+
+
+def _read(export: Export) -> dict[str, str]:
+    """Path of each tensor of the module that forward or backward reads -> its argument's name."""
+    assert export.derivative is not None
+    paths = {*export.translated.state, *export.derivative.translated.state}
+    return {a.path: a.name for a in export.interface.state if a.path in paths}
+
+
+def _pair(export: Export) -> str:
+    """The translated backward, and an autograd.Function over both functions."""
+    derivative = export.derivative
+    assert derivative is not None
+    state = _read(export)
+    arguments = [*export.translated.inputs, *state.values()]
+    forwarded = [*export.translated.inputs, *export.translated.state.values()]
+    saved = [n for n in derivative.translated.inputs if n not in derivative.upstream]
+    passed = [f"{n}={n}" for n in derivative.translated.inputs]
+    passed += [f"{name}={state[path]}" for path, name in derivative.translated.state.items()]
+    kept = [*saved, *(state[path] for path in derivative.translated.state)]
+    where = {g: k for k, g in enumerate(derivative.gradients) if g}
+    owners = [*export.translated.inputs, *(f"self.{path}" for path in state)]
+    returned = ", ".join(f"found[{where[o]}]" if o in where else "None" for o in owners)
+    lines = [
+        _launched(export, derivative.translated.launching, _BACKWARD),
+        "",
+        "",
+        f"class {_PAIR}(torch.autograd.Function):",
+        "    @staticmethod",
+        f"    def forward(ctx, {', '.join(arguments)}):",
+        f"        ctx.save_for_backward({', '.join(kept)})",
+        f"        return {_FORWARD}({', '.join(forwarded)})",
+        "",
+        "    @staticmethod",
+        f"    def backward(ctx, {', '.join(derivative.upstream)}):",
+        *([f"        {', '.join(kept)}, = ctx.saved_tensors"] if kept else []),
+        f"        found = {_BACKWARD}({', '.join(passed)})",
+        f"        return {returned},",
+    ]
+    return "\n".join(lines)
+
+
 def judge_translation(export: Export, plan: str, device: str, emit: Any, work: Any) -> Report:
     """The report on the translated forward; ExportError when it is not verified. No timing."""
     from kforge.environment import evaluate, prepare
     from kforge.environment.report import Status
+    from kforge.task.backward import gradient_task
 
     candidate = translated_candidate(export)
+    task = export.task if export.derivative is None else gradient_task(export.task)
     report = evaluate(
-        export.task,
+        task,
         candidate,
         plan,
         device=device,
         on_event=lambda kind, data: emit(kind, {"candidate": candidate.digest} | dict(data)),
-        reference=prepare(export.task, device, folder=work),
+        reference=prepare(task, device, folder=work),
         timing=False,
     )
     if report.status is not Status.VERIFIED:

@@ -13,6 +13,7 @@ from kforge.profiling.evidence import KernelEvidence, KernelSass, plain_name
 from kforge.profiling.sources import Unavailable
 
 if TYPE_CHECKING:
+    from kforge.profiling.sources.ncu import Profiled
     from kforge.task import Cost
 
 
@@ -29,6 +30,55 @@ def disassembled(
             if cubins.get(kernel.name) == cubin and kernel.symbol in listing:
                 found[kernel.name] = sass.summarise(listing[kernel.symbol])
     return found
+
+
+def with_counters(kernels: Sequence[KernelEvidence], launches: Sequence[Profiled]) -> list[KernelEvidence]:
+    """The kernels with what ncu saw of their longest launch."""
+    from kforge.profiling.sources.ncu_report import access_of
+
+    found = list(kernels)
+    for launch in launches:
+        for i, kernel in enumerate(found):
+            if launch.kernel != kernel.symbol and plain_name(launch.kernel) != plain_name(kernel.name):
+                continue
+            duration = launch.counters.get("duration_ns")
+            if (kernel.counter("duration_ns") or 0.0) < (duration or 1.0):
+                found[i] = attributed(
+                    replace(
+                        kernel,
+                        counters=launch.counters,
+                        sampled=launch.sampled,
+                        access=access_of(launch.sampled),
+                        us=duration / 1e3 if duration else kernel.us,
+                    )
+                )
+            break
+    return found
+
+
+def attributed(kernel: KernelEvidence) -> KernelEvidence:
+    """The kernel with ncu's instructions put on the lines of the user's sources, where the SASS says which they are.
+
+    ncu names the innermost place, which may be a header of CUDA's; its addresses are those of the loaded code.
+    """
+    if kernel.sass is None or not kernel.sampled:
+        return kernel
+    from kforge.profiling.sources.ncu_report import access_of
+
+    places = {at: (line.file, line.line, text) for line in kernel.sass.lines for at, text in line.code}
+    base = min(row.address for row in kernel.sampled)
+    moved = []
+    for row in kernel.sampled:
+        file, number, text = places.get(row.address - base, ("", 0, ""))
+        if text and _opcode(text) != _opcode(row.sass):
+            return kernel  # another build than the one that was disassembled
+        moved.append(replace(row, file=file, line=number) if number else row)
+    return replace(kernel, sampled=tuple(moved), access=access_of(moved))
+
+
+def _opcode(text: str) -> str:
+    words = text.split()
+    return next((word.split(".")[0] for word in words if not word.startswith("@")), "")
 
 
 def static_kernels(rows: Sequence[Mapping[str, Any]], files: Sequence[str], folder: Path) -> tuple[KernelEvidence, ...]:

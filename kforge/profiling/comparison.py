@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 _MIN_ROUNDS, _MAX_ITERATIONS = 3, 500
 _MAX_LATENCY_S = 5e-4  # of a request and its answer; a child that claims more is not believed
 _LEAD = 2  # calls at the head of a batch that are no samples: the GPU changes hands, the host wakes up
-_REFUSALS = 6  # rounds in which the clocks disagreed before the candidate is not believed
+_REFUSALS = 6  # rounds in which the clocks disagreed, and hardly one in which they did not: it is not believed
 _LEAST_CALLS, _MOST_CALLS = 4, 400  # of a graph that is replayed
 _LONG_MS = 5.0  # calls in which no slow host shows
 _HOST_CALLS = 16
+_STEADY: dict[str, float] = {}  # what a call cost the judge beside itself when that was measured last, by device
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Effort:
 
     rounds: int = 8
     patience: int = 3
-    batch_s: float = 0.012
+    batch_s: float = 0.02
     budget_s: float = 1.5
     graph_s: float = 1.5e-3
 
@@ -117,7 +118,9 @@ class Comparison:
                 self.sides.append(Side(CANDIDATE, wrapper, self._candidate(wrapper), self.armed.once_s))
         self.latency_s = min(_MAX_LATENCY_S, max(child.batch_ms * 1e-3, min(child.time(0).wall_s for _ in range(5))))
         begin = self._stage("arm", begin)
-        self.bare_ms, self.batch_ms = steady_overhead(self._bare)
+        self.bare_ms, self.batch_ms = steady_overhead(self._bare, _STEADY.get(child.device))
+        _STEADY[child.device] = self.bare_ms
+        self.empty_ms = median(self.timer.batch(lambda: None, _HOST_CALLS)) if child.device != "cpu" else 0.0
         self.own_ms = child.overhead_ms if child.overhead_ms is not None else self.bare_ms
         self._stage("calibration", begin)
 
@@ -244,7 +247,7 @@ class Comparison:
         end = time.perf_counter() + self.effort.budget_s
         accepted: list[Round] = []
         refused: list[Round] = []
-        while len(refused) < (few or _REFUSALS):
+        while len(accepted) >= _MIN_ROUNDS or len(refused) < (few or _REFUSALS):
             samples = [[found.samples[i] for found in accepted] for i in range(len(sides))]
             if self._enough(sides, samples, wanted, patience, time.perf_counter() > end):
                 break
@@ -313,7 +316,7 @@ class Comparison:
         for wrapper in rounds[0].claims:
             wall, claimed, calls = (sum(parts) for parts in zip(*(r.claims[wrapper] for r in rounds), strict=True))
             overhead = min(max((wall - claimed) / calls, least), most)
-            found[wrapper] = Bound(wall, claimed, overhead, int(calls))
+            found[wrapper] = Bound(wall, claimed, overhead, int(calls), max(0.0, overhead - least))
         return found
 
     def doubtful(self) -> bool:
@@ -357,7 +360,7 @@ class Comparison:
         counts = []
         for side in sides:  # the clocks rise while this is found out
             once_s = median(side.batch(4)) * calls * 1e-3
-            counts.append(self._iterations(once_s))
+            counts.append(self._iterations(once_s + self.bare_ms * 1e-3))
         self.replays = self._turns(sides, counts)
         self.sides += sides
 

@@ -9,11 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kforge.profiling.gpu_state import nvml_handle
+from kforge.profiling.evidence import Power
+from kforge.profiling.gpu_state import gpu_state, nvml_handle
+from kforge.profiling.sources import Unavailable
+
+if TYPE_CHECKING:
+    from kforge.task.call import Call
+    from kforge.worker import Child
 
 RUN_S = 3.0  # of one side
+CLOCKS_S = 0.05  # of calls before the clocks are read, where energy is not asked for
 _CHUNK_S = 0.01  # between two looks at the counter: shorter than its step
 
 
@@ -41,6 +48,24 @@ def counter(device: str) -> Callable[[], int] | str:
     except pynvml.NVMLError as error:
         return f"NVML: {error}"
     return read
+
+
+def power(child: Child, call: Call, device: str, *, energy: bool) -> Power:
+    """Watts, clocks and throttle reasons under the candidate's calls, and with `energy` what one of them takes.
+
+    child: in phase run, loaded. Unavailable where NVML does not answer.
+    """
+    read = counter(device)
+    if isinstance(read, str):
+        raise Unavailable("NVML", read, "install nvidia-ml-py")
+    armed = child.arm(call, ("plain",))
+    if energy:
+        found = energy_per_call(lambda n: child.replay(n, "plain"), armed.once_s, read)
+    else:  # long enough for the clocks to be those of the work
+        found = None
+        child.replay(max(1, min(5000, int(CLOCKS_S / max(armed.once_s, 1e-5)))), "plain")
+    state = gpu_state(device)
+    return Power(found.mj if found else None, state.power_w, state.sm_mhz, state.max_sm_mhz, state.throttle)
 
 
 def energy_per_call(

@@ -61,7 +61,11 @@ class KernelSass:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What ncu saw at one instruction: samples, those by stall reason, how often it ran (by warps)."""
+    """What ncu saw at one instruction: samples, those by stall reason, how often it ran (by warps).
+
+    threads: executions by threads. sectors: of global memory that it moved, passes: over shared memory, each beside
+    what its bytes need.
+    """
 
     file: str
     line: int
@@ -70,7 +74,11 @@ class Sampled:
     samples: int
     stalls: Mapping[str, int] = field(default_factory=dict)
     executed: int = 0
-    threads: int = 0  # executions by threads
+    threads: int = 0
+    sectors: int = 0
+    sectors_ideal: int = 0
+    passes: int = 0
+    passes_ideal: int = 0
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,11 @@ class StageOne:
     notes: tuple[str, ...] = ()
 
     @property
+    def fastest(self) -> str:
+        """The baseline that headroom is over, "" where none was timed."""
+        return min(self.baselines_us, key=lambda name: self.baselines_us[name], default="")
+
+    @property
     def achieved(self) -> float | None:
         """Share of the floor that the candidate reaches."""
         return self.floor_us / self.candidate_us if self.candidate_us else None
@@ -163,10 +176,16 @@ class StageOne:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Where one call's time goes. wall_us: a call back to back with others; kernels: (name, us, launches) of all."""
+    """Where one call's time goes. wall_us: a call back to back with others; kernels: (name, us, launches) of all.
+
+    gaps: the longest waits of the device within a call as (after what, before what, us), seen under a profiler, which
+    makes them longer. source: of kernels and gaps, in words.
+    """
 
     wall_us: float
     kernels: tuple[tuple[str, float, int], ...]
+    gaps: tuple[tuple[str, str, float], ...] = ()
+    source: str = ""
 
     @property
     def device_us(self) -> float:

@@ -1,12 +1,12 @@
-"""The roofline and the time breakdown as text for a terminal and as SVG. Pure functions of Evidence."""
+"""The roofline and the time breakdown as text for a terminal and as a drawing. Pure functions of Evidence."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
+from kforge.profiling.drawing import Box, Circle, Drawing, Label, Line
 from kforge.profiling.evidence import Evidence
 
 OTHERS = "others"
@@ -112,55 +112,60 @@ def text(picture: Roof, columns: int = 72, rows: int = 14) -> str:
     return "\n".join(lines)
 
 
-def svg(picture: Roof, title: str = "", shares: Sequence[tuple[str, float]] = ()) -> str:
-    """The roofline as a picture 640 wide, with a bar for each share of a call's time below it.
+def drawing(picture: Roof, title: str = "", shares: Sequence[tuple[str, float]] = ()) -> Drawing:
+    """The roofline 640 wide, with a bar for each share of a call's time below it, to be written as SVG or PNG.
 
     Colours that are told apart by everyone.
     """
     left, right, low, high = _span(picture)
     width, height, x0, y0 = 640, 420 + (24 * len(shares) + 16 if shares else 0), 78, 44
     w, h = width - x0 - 24, 420 - y0 - 56
+    drawn = Drawing(width, height)
+    add = drawn.shapes.append
 
     def at(intensity: float, rate: float) -> tuple[float, float]:
         x = x0 + (math.log10(intensity) - left) / (right - left) * w
         return round(x, 1), round(y0 + (high - math.log10(rate)) / (high - low) * h, 1)
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-        ' font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        f'<text x="{x0}" y="22" font-size="14">{escape(title)}</text>',
-    ]
+    add(Label((x0, 22), title, size=14))
     for x in range(int(left), int(right) + 1):
         column, _ = at(10.0**x, 10.0**low)
-        parts.append(f'<path d="M{column} {y0}V{y0 + h}" stroke="#dddddd"/>')
-        parts.append(f'<text x="{column}" y="{y0 + h + 16}" text-anchor="middle">{10.0**x:g}</text>')
+        add(Line(((column, y0), (column, y0 + h)), "#dddddd"))
+        add(Label((column, y0 + h + 16), f"{10.0**x:g}", anchor="middle"))
     for y in range(int(low), int(high) + 1):
         _, row = at(10.0**left, 10.0**y)
-        parts.append(f'<path d="M{x0} {row}H{x0 + w}" stroke="#dddddd"/>')
-        parts.append(f'<text x="{x0 - 6}" y="{row + 4}" text-anchor="end">{rate_text(10.0**y)}</text>')
-    parts.append(f'<text x="{x0 + w / 2}" y="{420 - 14}" text-anchor="middle">operations a byte</text>')
+        add(Line(((x0, row), (x0 + w, row)), "#dddddd"))
+        add(Label((x0 - 6, row + 4), rate_text(10.0**y), anchor="end"))
+    add(Label((x0 + w / 2, 420 - 14), "operations a byte", anchor="middle"))
     start = max(10.0**left, 10.0**low / picture.bandwidth)
-    corners = [at(start, picture.rate(start)), at(picture.ridge, picture.peak), at(10.0**right, picture.peak)]
-    path = " ".join(f"{'M' if i == 0 else 'L'}{x} {y}" for i, (x, y) in enumerate(corners))
-    parts.append(f'<path d="{path}" fill="none" stroke="#333333" stroke-width="2"/>')
-    parts.append(f'<text x="{corners[2][0]}" y="{corners[2][1] - 6}" text-anchor="end">'
-                 f"{escape(picture.kind)} {rate_text(picture.peak)}, {picture.bandwidth / 1e12:.3g} TB/s"
-                 f" ({escape(picture.source)})</text>")  # fmt: skip
-    colours = ("#333333", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
-    for number, point in enumerate(picture.points):
-        mx, my = at(point.intensity, point.rate)
-        colour = colours[number % len(colours)]
-        parts.append(f'<circle cx="{mx}" cy="{my}" r="5" fill="{colour if point.measured else "#ffffff"}"'
-                     f' stroke="{colour}" stroke-width="2"/>')  # fmt: skip
-        label = f"{point.label} {rate_text(point.rate)}"
-        parts.append(f'<text x="{mx + 9}" y="{my + 4}" fill="{colour}">{escape(label)}</text>')
+    corners = at(start, picture.rate(start)), at(picture.ridge, picture.peak), at(10.0**right, picture.peak)
+    add(Line(corners, "#333333", 2))
+    roof_text = f"{picture.kind} {rate_text(picture.peak)}, {picture.bandwidth / 1e12:.3g} TB/s ({picture.source})"
+    add(Label((corners[2][0], corners[2][1] - 6), roof_text, anchor="end"))
+    spots = [at(point.intensity, point.rate) for point in picture.points]
+    heights = _apart([y for _, y in spots], 14)
+    for number, (point, (mx, my), label_y) in enumerate(zip(picture.points, spots, heights, strict=True)):
+        colour = _COLOURS[number % len(_COLOURS)]
+        add(Circle((mx, my), 5, colour if point.measured else "#ffffff", colour))
+        add(Label((mx + 9, label_y + 4), f"{point.label} {rate_text(point.rate)}", colour))
     for number, (name, share) in enumerate(shares):
         top = 424 + 24 * number
-        parts.append(f'<rect x="{x0}" y="{top}" width="{round(share * w, 1)}" height="18" fill="#b8d4e8"/>')
-        parts.append(f'<text x="{x0 + 6}" y="{top + 13}">{escape(name[:60])}</text>')
-        parts.append(f'<text x="{x0 - 6}" y="{top + 13}" text-anchor="end">{share:.1%}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+        add(Box((x0, top), (round(share * w, 1), 18), "#b8d4e8"))
+        add(Label((x0 + 6, top + 13), name[:60]))
+        add(Label((x0 - 6, top + 13), f"{share:.1%}", anchor="end"))
+    return drawn
+
+
+_COLOURS = ("#333333", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
+
+
+def _apart(heights: Sequence[float], least: float) -> list[float]:
+    """The same heights, moved down where two would be closer than `least`."""
+    moved = list(heights)
+    last = -math.inf
+    for i in sorted(range(len(moved)), key=lambda i: moved[i]):
+        moved[i] = last = max(moved[i], last + least)
+    return moved
 
 
 def breakdown(evidence: Evidence, most: int = 6) -> list[tuple[str, float]]:

@@ -7,19 +7,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.errors import ChildFailed, MisalignedError, MissingError
 from kforge.kernel.occupancy import occupancy
-from kforge.profiling.builds import counted, cubin_in, disassembled, from_launch, from_report, longest, products
+from kforge.profiling.builds import (
+    attributed,
+    counted,
+    cubin_in,
+    disassembled,
+    from_launch,
+    from_report,
+    longest,
+    products,
+    with_counters,
+)
 from kforge.profiling.ceilings import Ceilings
 from kforge.profiling.evidence import Evidence, KernelEvidence, KernelSass, Missing, Power, plain_name
 from kforge.profiling.sources import Unavailable
 from kforge.profiling.stage import confirmed, stage_one
+from kforge.worker import walled
 
 if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
@@ -39,6 +50,7 @@ class Profiler:
     folder: the candidate's. share: makes the emulator ready for a folder and names what its process must read besides.
     counters: whether ncu is asked.
     timed: whether the call is timed. baselines_us: of eager and compile-default where they were timed.
+    tell: hears which source is asked.
     """
 
     task: Task
@@ -56,6 +68,7 @@ class Profiler:
     energy: bool = False
     timed: bool = True
     baselines_us: Mapping[str, float] = field(default_factory=dict)
+    tell: Callable[[str], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.missing: list[Missing] = []
@@ -77,6 +90,11 @@ class Profiler:
             self._on_the_emulator()
         else:
             self._on_the_gpu()
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for the profilers, closed to the candidate."""
+        return self.folder.with_name(f"{self.folder.name}-profiler")
 
     # sources
 
@@ -126,37 +144,76 @@ class Profiler:
             self._trace(child, call)
 
     def _on_the_gpu(self) -> None:
-        from kforge.profiling.sources.timeline import timeline
+        from kforge.profiling.energy import power
+        from kforge.profiling.sources.timeline import times
+        from kforge.worker import gpu_lock
 
         with self._timed("build"), self._child("build") as child:
             self._load(child)
             child.warm(self.call)
-        with self._child("run") as child:
-            self._load(child, timer=self.timed)
-            with self._timed("launches"):
-                rows = child.write_launches(self.call)
-                self._take(longest(rows))
-            if self.timed:
+        wall: float | None = None
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(2))
+            # the profiler takes seconds to start and slows launches: in a process of its own, beside what follows
+            seer = stack.enter_context(self._child("run")) if self.timed else None
+            primed = pool.submit(seer.prime_profiler) if seer is not None else None
+            with self._child("run") as child:
+                self._load(child, timer=self.timed)
+                with self._timed("launches"):
+                    rows = child.write_launches(self.call)
+                    self._take(longest(rows))
+                if self.timed:
+                    with self._timed("times"), gpu_lock(self.device):
+                        self.candidate_us, wall = times(child, self.call)
+                if self.timed or self.energy:
+                    with self._timed("energy" if self.energy else "clocks"), self._optional():
+                        self.power = power(child, self.call, self.device, energy=self.energy)
+            sass = pool.submit(self._disassemble) if rows else None
+            self._ask_ncu(bool(rows))
+            if seer is not None and primed is not None and wall is not None:
                 with self._timed("timeline"), self._optional():
-                    self.candidate_us, self.timeline = timeline(child, self.call)
-            if self.energy:
-                with self._timed("energy"), self._optional():
-                    self.power = self._energy(child)
-        if not rows:
+                    self._see(seer, primed, wall)
+            self._ask_nsys()
+            if sass is not None:
+                self._add_sass(sass.result())
+        self._add_times()
+
+    def _see(self, seer: Child, primed: Future[float], wall_us: float) -> None:
+        """The timeline, by the child whose profiler was started."""
+        from kforge.profiling.sources.timeline import timeline
+        from kforge.worker import gpu_lock
+
+        try:
+            self.seconds["profiler start, beside the rest"] = primed.result()
+        except ChildFailed as failure:
+            raise Unavailable("timeline", f"the profiler of torch does not start: {failure}") from failure
+        self._load(seer)
+        with gpu_lock(self.device):
+            self.timeline = timeline(seer, self.call, wall_us)
+
+    def _ask_ncu(self, launched: bool) -> None:
+        """Counters of the written launches; where there are none, the emulator's trace of small inputs."""
+        if not launched:
             words = "the candidate launches nothing through kforge.kernel.Kernel"
             self.missing.append(Missing("ncu", words, "kernels of Triton or extensions show in the timeline only"))
+        elif not self.counters:
+            self.missing.append(Missing("ncu", "not asked for", "leave out --no-counters"))
+        else:
+            with self._timed("ncu"), self._optional():
+                self._count()
+            if not any(kernel.counters for kernel in self.kernels):
+                self._trace_instead()
+
+    def _ask_nsys(self) -> None:
+        """Between which kernels the device waits, where it does and nsys is here."""
+        from kforge.profiling.sources.timeline import WAITING, with_nsys
+        from kforge.worker import nsys
+
+        if self.timeline is None or self.timeline.idle < WAITING or nsys.find() is None:
             return
-        with ThreadPoolExecutor(1) as pool:
-            sass = pool.submit(self._disassemble)
-            if self.counters:
-                with self._timed("ncu"), self._optional():
-                    self._count()
-                if not any(kernel.counters for kernel in self.kernels):
-                    self._trace_instead()
-            else:
-                self.missing.append(Missing("ncu", "not asked for", "leave out --no-counters"))
-            self._add_sass(sass.result())
-        self._add_times()
+        with self._timed("nsys"), self._optional(), self._child("build") as child:
+            self._load(child)
+            self.timeline = with_nsys(self.timeline, child, self.call)
 
     def _count(self) -> None:
         from kforge.profiling.sources import ncu
@@ -164,41 +221,24 @@ class Profiler:
 
         chip = {"sm_80": "ga100", "sm_86": "ga102", "sm_89": "ad102", "sm_90": "gh100", "sm_100": "gb100"}
         with gpu_lock(self.device):
-            report = ncu.run(self.folder / "tmp" / "launches", self.device, chip.get(self.arch.rstrip("af"), ""))
+            report = ncu.run(
+                self.folder / "tmp" / "launches",
+                self.scratch,
+                self.device,
+                chip.get(self.arch.rstrip("af"), ""),
+                call_s=(self.candidate_us or 0.0) * 1e-6,
+            )
         self.add_counters(report)
 
     def add_counters(self, report: Report) -> None:
         """What ncu saw of the launches, for the kernels that they are of."""
-        for launch in report.launches:
-            for i, kernel in enumerate(self.kernels):
-                if launch.kernel == kernel.symbol or plain_name(launch.kernel) == plain_name(kernel.name):
-                    if (kernel.counter("duration_ns") or 0.0) < launch.counters.get("duration_ns", 1.0):
-                        duration = launch.counters.get("duration_ns")
-                        self.kernels[i] = replace(
-                            kernel,
-                            counters=launch.counters,
-                            sampled=launch.sampled,
-                            access=launch.access,
-                            us=duration / 1e3 if duration else kernel.us,
-                        )
-                    break
+        self.kernels = with_counters(self.kernels, report.launches)
         if report.reader == "csv":
             words = "the report was read as CSV: no figures by source line"
             self.missing.append(Missing("ncu_report", words, "pip install ncu-report"))
-        if report.walls != "full":
-            self.notes.append(f"ncu replayed the launches behind the walls '{report.walls}' (no code of the candidate)")
-
-    def _energy(self, child: Child) -> Power:
-        from kforge.profiling.energy import counter, energy_per_call
-        from kforge.profiling.gpu_state import gpu_state
-
-        read = counter(self.device)
-        if isinstance(read, str):
-            raise Unavailable("NVML", read, "install nvidia-ml-py")
-        armed = child.arm(self.call, ("plain",))
-        found = energy_per_call(lambda n: child.replay(n, "plain"), armed.once_s, read)
-        state = gpu_state(self.device)
-        return Power(found.mj if found else None, state.power_w, state.sm_mhz, state.max_sm_mhz, state.throttle)
+        self.notes += report.notes
+        if report.walls != walled.FULL:
+            self.notes.append(f"ncu stood behind the walls '{report.walls}' (no code of the candidate ran there)")
 
     def _disassemble(self) -> dict[str, KernelSass]:
         """SASS by kernel name."""
@@ -244,7 +284,7 @@ class Profiler:
             return
 
     def _add_sass(self, found: Mapping[str, KernelSass]) -> None:
-        self.kernels = [replace(k, sass=found[k.name]) if k.name in found else k for k in self.kernels]
+        self.kernels = [attributed(replace(k, sass=found[k.name])) if k.name in found else k for k in self.kernels]
 
     def _add_times(self) -> None:
         """Device time from the timeline where ncu gave none."""
@@ -320,6 +360,7 @@ class Profiler:
             nonpersistent=[name for name in state.tensors if name not in state.persistent],
             precision=self.task.precision,
             timer=timer,
+            gradients=self.task.gradients,
         )
         if reply.problem:
             raise ChildFailed("raised", f"state_dict differs from the reference's: {reply.problem}")
@@ -327,6 +368,7 @@ class Profiler:
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
         begin = time.perf_counter()
+        self.tell(name)
         try:
             yield
         finally:

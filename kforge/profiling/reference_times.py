@@ -1,13 +1,14 @@
 """What the baselines take, the judge alone on the GPU: the numerator of the headroom. Compiling may overlap other work.
 
-A profile's figures: one batch each, cold inputs. Verdicts come from timing.py.
+A profile's figures: one batch each, cold inputs. Verdicts come from timing.py. A profile waits for no compiler beyond
+`LIMIT_S`; eager is timed before one starts, since a busy compiler slows every launch of its process.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kforge.profiling.baselines import DECIDING, make_baseline
@@ -15,57 +16,78 @@ from kforge.profiling.baselines import DECIDING, make_baseline
 if TYPE_CHECKING:
     from kforge.task import Task
 
+LIMIT_S = 10.0  # from the start until what is not compiled is left out
 _CALLS = 20
 _BATCH_S = 0.2
 
 
 class ReferenceTimes:
-    """Baselines of one variant of a task, compiled in a thread of their own from the moment this is made.
+    """Baselines of one variant of a task, made in a thread of their own from the moment this is.
 
-    notes: baselines that do not run, in words.
+    notes: baselines that were left out, in words. limit_s: seconds until what is not compiled is left out.
     """
 
-    def __init__(self, task: Task, variant: int, device: str, names: Sequence[str] = DECIDING) -> None:
-        self.task, self.device = task, device
+    def __init__(
+        self, task: Task, variant: int, device: str, names: Sequence[str] = DECIDING, limit_s: float = LIMIT_S
+    ) -> None:
+        self.task, self.device, self.names, self.limit_s = task, device, tuple(names), limit_s
         self.call = task.make_call(variant, 1, device)
         self.notes: list[str] = []
-        self._pool = ThreadPoolExecutor(1)
+        self._early: dict[str, float] = {}
+        self._made: dict[str, Callable[..., Any]] = {}
+        self._failed: list[Exception] = []
+        self._deadline = time.monotonic() + limit_s
         modules = {name: task.make_reference(0, device) for name in names}  # the user's code: not in a thread
-        self._made: Future[dict[str, Callable[..., Any]]] = self._pool.submit(self._make, modules)
+        # a daemon: a compiler that takes minutes does not keep the program from ending
+        self._maker = threading.Thread(target=self._make, args=(modules,), daemon=True, name="baselines")
+        self._maker.start()
 
-    def _make(self, modules: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
+    def _make(self, modules: Mapping[str, Any]) -> None:
         import torch
 
         from kforge.task import matmul_precision
 
-        made: dict[str, Callable[..., Any]] = {}
-        with torch.no_grad(), matmul_precision(self.task.precision), torch.cuda.device(self.device):
+        with torch.no_grad(), matmul_precision(self.task.precision), _on(self.device):
             for name, module in modules.items():
                 function = make_baseline(name, module)
                 try:
                     function(*self.call.args, **self.call.kwargs)
                 except Exception as error:  # a compiler may raise anything; eager is always there
                     if name == "eager":
-                        raise
+                        self._failed.append(error)
+                        return
                     self.notes.append(f"baseline {name} does not run: {type(error).__name__}")
                     continue
-                made[name] = function
-            torch.cuda.synchronize(self.device)
-        return made
+                if name == "eager" and len(modules) > 1:
+                    self._early[name] = self._time({name: function})[name]
+                self._made[name] = function
 
-    def wait(self) -> None:
-        """Until everything is compiled: what comes next has the host alone."""
-        self._made.result()
+    def wait(self) -> bool:
+        """Until everything is compiled, or the limit: what comes next has the host alone. Whether all is ready."""
+        self._maker.join(max(0.0, self._deadline - time.monotonic()))
+        if self._failed:
+            raise self._failed[0]
+        return not self._maker.is_alive()
 
     def measure(self) -> dict[str, float]:
-        """Median microseconds of each, one after the other."""
+        """Median microseconds of each baseline that is ready within the limit; the others are named in `notes`."""
+        if self.wait():
+            return self._time(self._made)
+        if not self._early:  # eager itself takes longer than the limit
+            self._maker.join()
+            return self._time(self._made)
+        late = [name for name in self.names if name not in self._made]
+        self.notes += [f"baseline {name} is left out: not compiled within {self.limit_s:g} s" for name in late]
+        return dict(self._early)
+
+    def _time(self, made: Mapping[str, Callable[..., Any]]) -> dict[str, float]:
+        """One after the other, the GPU alone."""
         import torch
 
         from kforge.task import matmul_precision
         from kforge.worker import gpu_lock
         from kforge.worker.timer import make_timer
 
-        made = self._made.result()
         times: dict[str, float] = {}
         with torch.no_grad(), matmul_precision(self.task.precision), gpu_lock(self.device):
             timer = make_timer(self.device)
@@ -80,14 +102,18 @@ class ReferenceTimes:
         return times
 
     def energy(self, name: str = "eager") -> float | None:
-        """Millijoules of one call of a baseline over a steady run of some seconds; None where NVML does not say."""
+        """Millijoules of one call of a baseline over a steady run of some seconds; None where NVML does not say, or a
+        compiler is still at work.
+        """
         import torch
 
         from kforge.profiling.energy import counter, energy_per_call
         from kforge.task import matmul_precision
         from kforge.worker import gpu_lock
 
-        read, function = counter(self.device), self._made.result().get(name)
+        if not self.wait():  # the compiler still works
+            return None
+        read, function = counter(self.device), self._made.get(name)
         if isinstance(read, str) or function is None:
             return None
 
@@ -101,3 +127,12 @@ class ReferenceTimes:
             run(10)
             found = energy_per_call(run, (time.perf_counter() - begin) / 10, read)
         return found.mj if found else None
+
+
+def _on(device: str) -> Any:
+    """The device of what follows; nothing on the CPU."""
+    import contextlib
+
+    import torch
+
+    return contextlib.nullcontext() if device == "cpu" else torch.cuda.device(device)

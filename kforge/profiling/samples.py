@@ -13,6 +13,7 @@ AGREEMENT = 0.03  # the child's figures against the judge's clock (CONTRACTS 5)
 LIE = 0.15  # calls that take this much longer than claimed, by the judge's clock, are no noise of a busy host
 UNEVEN = 1.25  # of the judge's own overhead between rounds: more is somebody else's work on the GPU
 IMPOSSIBLE_MS = 2e-4  # two events around nothing are further apart
+EMPTY = 1.15  # of what two events around nothing read: a call that takes no longer did nothing between them
 TRUSTED = 0.05  # a bound on the kernel above this hands the verdict to the replay batch
 
 
@@ -35,14 +36,16 @@ class Bound:
     """The child's claim against the judge's clock, over all batches of a wrapper.
 
     wall_ms: the judge's clock less the latency of messages; claimed_ms: sum of the child's samples; overhead_ms: flush,
-    restoring and launching per call, calibrated by the judge (comparison.py); difference: (wall - claimed -
-    calls x overhead) / wall; kernel: what AGREEMENT leaves open on one call, relative to its median.
+    restoring and launching per call, calibrated by the judge (comparison.py); slack_ms: by how much that may be less;
+    difference: (wall - claimed - calls x overhead) / wall; kernel: what AGREEMENT leaves open on one call, relative to
+    its median; reach: what AGREEMENT and slack leave open together.
     """
 
     wall_ms: float
     claimed_ms: float
     overhead_ms: float
     calls: int
+    slack_ms: float = 0.0
 
     @property
     def difference(self) -> float:
@@ -58,6 +61,10 @@ class Bound:
             return math.inf
         return AGREEMENT * (self.calls * self.overhead_ms + self.claimed_ms) / self.claimed_ms
 
+    @property
+    def reach(self) -> float:
+        return self.kernel + self.calls * self.slack_ms / self.claimed_ms if self.claimed_ms > 0 else math.inf
+
     def __str__(self) -> str:
         state = "agree" if self.accepted else "DISAGREE"
         return f"clocks {state} ({self.difference:+.1%}); kernel bounded to {self.kernel:.1%}"
@@ -68,8 +75,8 @@ class Timing:
     """Everything measured. bounds: per wrapper of the candidate. skipped: sides that could not be timed, with why.
 
     each: the bounds of every round. overheads_ms: what a baseline's call cost the judge beside itself, by round (the
-    least of them). stages: seconds by what they went into. call_us: host time until a call returns, by side. first_s:
-    the candidate's first call.
+    least of them). empty_ms: what two events around nothing read, 0 where there are none. stages: seconds by what they
+    went into. call_us: host time until a call returns, by side. first_s: the candidate's first call.
     """
 
     samples: tuple[Samples, ...]
@@ -82,6 +89,7 @@ class Timing:
     stages: dict[str, float] = field(default_factory=dict)
     call_us: dict[str, float] = field(default_factory=dict)
     first_s: float = 0.0
+    empty_ms: float = 0.0
 
     def of(self, name: str, wrapper: str = "plain") -> Samples | None:
         """One side's samples, or None when it was not timed."""
@@ -107,7 +115,7 @@ class Timing:
         """Baseline over candidate, best wrapper over best wrapper; None when one was not timed.
 
         Where the judge's clock bounds the events too loosely and no replay could be made, the interval reaches down to
-        what the bound allows: such a figure is never FASTER by less than the judge could see.
+        what clock and overhead allow: such a figure is never FASTER by less than the judge could see.
         """
         ours, theirs = self.best(CANDIDATE), self.best(baseline)
         if ours is None or theirs is None:
@@ -116,14 +124,20 @@ class Timing:
         bound = self.bounds.get(ours.wrapper)
         if bound is None or bound.kernel <= TRUSTED:
             return found
-        return Ratio(found.ratio, found.low / (1 + bound.kernel), found.high)
+        return Ratio(found.ratio, found.low / (1 + bound.reach), found.high)
 
     @property
     def believed(self) -> bool:
         """Whether the judge's clock bears out the candidate's figures that the verdict rests on."""
         if self.basis == "replay":  # a single short call is lost in the loop around it: there only a lie counts
             return not self.lying and "replay" in self.bounds and self.bounds["replay"].accepted
-        return all(bound.accepted for bound in self.bounds.values())
+        return not self.unseen and all(bound.accepted for bound in self.bounds.values())
+
+    @property
+    def unseen(self) -> bool:
+        """Whether the events enclose no work of the candidate's: what it does runs elsewhere than where it is timed."""
+        sides = [s for s in self.samples if s.name == CANDIDATE and s.wrapper in ("plain", "graph")]
+        return any(side.median <= EMPTY * self.empty_ms for side in sides)
 
     @property
     def disturbed(self) -> str:

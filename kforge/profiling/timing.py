@@ -80,6 +80,7 @@ def time_against(
         stages=match.stages,
         call_us=match.call_us,
         first_s=match.armed.first_s,
+        empty_ms=match.empty_ms,
         each=match.each_round(),
         overheads_ms=tuple(min(found.overheads) for found in match.kept if found.overheads) if on_gpu else (),
     )

@@ -19,7 +19,7 @@ from kforge.task.call import Call, call_leaves
 from kforge.task.device import move_call, redirect_cuda
 from kforge.task.form import Form
 from kforge.task.graph import Capture, Origin
-from kforge.task.tracing import TRACERS, fake_type
+from kforge.task.tracing import DIFFERENTIATING, TRACERS, fake_type
 from kforge.task.usercode import first_line
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _forget(namespace: dict[str, Any], before: dict[str, Any]) -> None:
 def capture_module(task: Task, module: torch.nn.Module, call: Call, relabel: bool = False) -> Capture:
     """The graph of `module` (the reference or something with its signature) on `call`, real or fake."""
     failures = []
-    for method, trace in TRACERS:
+    for method, trace in DIFFERENTIATING if task.gradients else TRACERS:
         try:
             with _tracing(task, module, call):
                 traced = trace(module, call)

@@ -23,6 +23,8 @@ from kforge.task.usercode import local_imports, user_code
 if TYPE_CHECKING:
     import torch
 
+    from kforge.task.backward import Gradients
+
 
 @dataclass(frozen=True)
 class Task:
@@ -30,6 +32,7 @@ class Task:
 
     reference: the class Model (form a) or the function (b-d). makers: input makers, get_inputs first, called lazily.
     mode: "train", "eval" or None (as constructed). digest: 16 hex digits over the source text of op.py.
+    gradients: what is differentiated where this is the task of a pair (backward.py).
     redirects: filled while the user's code runs for the CPU; places where "cuda" was sent there.
     """
 
@@ -47,6 +50,8 @@ class Task:
     makers: tuple[Callable[[], Any], ...] = field(default=(), repr=False, compare=False)
     namespace: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     redirects: list[str] = field(default_factory=list, repr=False, compare=False)
+    gradients: Gradients | None = field(default=None, repr=False, compare=False)  # of a forward/backward pair
+    plain: Task | None = field(default=None, repr=False, compare=False)  # what a pair's task was derived from
 
     @property
     def n_variants(self) -> int:
@@ -94,6 +99,10 @@ class Task:
             module = function_module(self.runner(device))
         if self.mode is not None:
             module.train(self.mode == "train")
+        if self.gradients is not None:
+            from kforge.task.backward import differentiating
+
+            module = differentiating(module, self.gradients)
         return move_module(module, device)
 
     def runner(self, device: torch.device | str) -> Callable[..., Any]:

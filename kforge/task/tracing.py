@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kforge.task.call import Call, call_leaves
@@ -56,8 +57,11 @@ def trace_export(module: torch.nn.Module, call: Call) -> Traced:
     return Traced(program.graph_module, tuple(inputs), tuple(mutations), constants, program.call_spec.out_spec)
 
 
-def trace_make_fx(module: torch.nn.Module, call: Call) -> Traced:
-    """The same by functional tracing; in-place updates become copy_ nodes at the end, which are turned into outputs."""
+def trace_make_fx(module: torch.nn.Module, call: Call, differentiates: bool = False) -> Traced:
+    """The same by functional tracing; in-place updates become copy_ nodes at the end, which are turned into outputs.
+
+    differentiates: the module runs autograd, whose operators are recorded first, by themselves.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.func import functional_call, functionalize
@@ -86,10 +90,16 @@ def trace_make_fx(module: torch.nn.Module, call: Call) -> Traced:
     values += [
         t if isinstance(t, fake_type()) else fake.from_tensor(t) for _, t in leaves if isinstance(t, torch.Tensor)
     ]
-    table = torch.export.default_decompositions()
+    table = dict(torch.export.default_decompositions().items())
+    traced: Callable[..., Any] = flat
+    if differentiates:
+        from kforge.task.derivatives import derivatives, without_gradients
+
+        recorded = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*values)
+        traced, table = without_gradients(recorded), table | derivatives()
     tracer = make_fx(
-        functionalize(flat, remove="mutations"),
-        decomposition_table=dict(table.items()),
+        functionalize(traced, remove="mutations"),
+        decomposition_table=table,
         tracing_mode="fake",
         _allow_non_fake_inputs=True,
     )
@@ -137,4 +147,6 @@ def fake_type() -> type:
     return FakeTensor
 
 
-TRACERS: tuple[tuple[str, Callable[[Any, Call], Traced]], ...] = (("export", trace_export), ("make_fx", trace_make_fx))
+Tracers = tuple[tuple[str, Callable[[Any, Call], Traced]], ...]
+TRACERS: Tracers = (("export", trace_export), ("make_fx", trace_make_fx))
+DIFFERENTIATING: Tracers = (("make_fx", partial(trace_make_fx, differentiates=True)),)

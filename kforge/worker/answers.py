@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kforge.errors import ChildFailed
 from kforge.worker.protocol import TensorMeta, decode
-from kforge.worker.replies import Armed, CallReply, Inspected, KernelTime, LoadReply, Recorded
+from kforge.worker.replies import Armed, CallReply, DeviceEvent, Inspected, KernelTime, LoadReply, Recorded
 from kforge.worker.tensors import nbytes_of
 
 if TYPE_CHECKING:
@@ -96,6 +96,14 @@ def kernel_times(answer: Mapping[str, Any]) -> list[KernelTime]:
     return found
 
 
+def events(answer: Mapping[str, Any]) -> list[DeviceEvent]:
+    """What the device did, in order."""
+    found = [DeviceEvent(str(row["name"]), float(row["start"]), float(row["us"])) for row in rows(answer, "events")]
+    if not all(math.isfinite(e.start) and math.isfinite(e.us) and e.us >= 0 for e in found):
+        raise ValueError("device events")
+    return sorted(found, key=lambda event: event.start)
+
+
 def described(answer: Mapping[str, Any], limit: int) -> list[TensorMeta]:
     """The tensors that an answer announces. More than `limit` bytes in all are refused before any is copied."""
     metas = [TensorMeta.parse(meta) for meta in answer["metas"]]
@@ -141,6 +149,8 @@ def call_reply(
         replays=int(answer["replays"]),
         rng_advanced=bool(answer["rng_advanced"]),
         reseeded=bool(answer["reseeded"]),
+        hidden_told=bool(answer["hidden_told"]),
+        late=int(answer["late"]),
         seconds=float(answer["seconds"]),
         wall_s=wall,
     )

@@ -28,6 +28,7 @@ from kforge.worker.observe import Observer, storage_number, threads
 from kforge.worker.protocol import Channel, TensorMeta, decode, encode
 from kforge.worker.tensors import Buffer, attach, describe, view
 from kforge.worker.timed import Timing
+from kforge.worker.timer import make_timer
 
 _TEXT_LIMIT = 16 << 10
 _START_LIMIT = 64 << 20  # the judge's own messages (a large tree of inputs) are trusted
@@ -54,7 +55,7 @@ def serve(sock: socket.socket, log_fd: int) -> NoReturn:
     )
     sandbox_s = time.perf_counter() - begin
     server = Server(channel, start["nonce"], start["device"], start["phase"], Path(start["folder"]), start["guard"])
-    server.run({"in_force": in_force, "sandbox_s": sandbox_s})
+    server.run({"in_force": in_force, "sandbox_s": sandbox_s}, start["timer"])
 
 
 def _environment(start: dict[str, Any]) -> None:
@@ -76,6 +77,7 @@ class Server:
         self.channel, self.nonce, self.device, self.phase, self.folder = channel, nonce, device, phase, folder
         self.buffers: dict[int, Buffer] = {}
         self.model: Any = None
+        self.gradients: dict[str, Any] | None = None  # of a pair's task
         self.loaded: tuple[str, Any] = ("", ((), {}))  # the module's file and the constructor's arguments
         self.precision = "highest"
         self.poison = "absent: torch's own allocator"
@@ -103,13 +105,15 @@ class Server:
             "examine": lambda request: inspection.examine(self, request),
             "sanitize": lambda request: inspection.sanitize(self, request),
             "kernel_times": lambda request: inspection.kernel_times(self, request),
+            "prime_profiler": lambda request: inspection.prime_profiler(self, request),
+            "nsys_events": lambda request: inspection.nsys_events(self, request),
             "trace": lambda request: profiled.trace(self, request),
             "write_launches": lambda request: profiled.write_launches(self, request),
             "probe": lambda request: probing.probe(self, request),
         }
 
-    def run(self, hello: dict[str, Any]) -> NoReturn:
-        self.answer(lambda: {**hello, **self.warm_up()})
+    def run(self, hello: dict[str, Any], timer: bool) -> NoReturn:
+        self.answer(lambda: {**hello, **self.warm_up(timer)})
         while True:
             try:
                 request = self.channel.receive()
@@ -145,8 +149,8 @@ class Server:
             detail["gpu_only"] = error.gpu_only
         return {"kind": kind, "text": text[-_TEXT_LIMIT:], "error": detail}
 
-    def warm_up(self) -> dict[str, Any]:
-        """Before any candidate code: the context on a GPU, on the CPU the pattern that fresh memory holds."""
+    def warm_up(self, timer: bool) -> dict[str, Any]:
+        """Before any candidate code: the context on a GPU, and the timer; on the CPU what fresh memory holds."""
         begin = time.perf_counter()
         if self.device == "cpu":
             self.poison = poison.set_pattern(poison.PATTERNS[0])
@@ -159,6 +163,8 @@ class Server:
             torch.cuda.set_device(self.device)
             torch.zeros(1, device=self.device)
             torch.cuda.synchronize()
+            if timer:
+                make_timer(self.device)
         return {"context_s": time.perf_counter() - begin, "pid": os.getpid(), "poison": self.poison}
 
     # -- memory ----------------------------------------------------------------------------------------------------
@@ -218,6 +224,7 @@ class Server:
         """Import the module, construct ModelNew, move it, copy the state by name."""
         import torch
 
+        from kforge.task.backward import Gradients, differentiating
         from kforge.task.device import move_module
 
         torch.seed()
@@ -237,7 +244,9 @@ class Server:
                 raise KforgeError("ModelNew is not a torch.nn.Module")
             model = move_module(model, self.device).train(request["training"])
             answer = copy_state(model, state, set(request["nonpersistent"]))
-        self.model = model
+            if request["gradients"]:
+                model = differentiating(model, Gradients.read(request["gradients"]))
+        self.model, self.gradients = model, request["gradients"]
         self.loaded = request["module"], _copied((args, kwargs))
         return {**answer, "redirected": self.redirected, "threads": threads()}
 

@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kforge.errors import UsageError
 from kforge.worker import answers
 from kforge.worker.exchange import Exchange
-from kforge.worker.replies import Armed, Batch, CallReply, Inspected, KernelTime, LoadReply, Recorded
+from kforge.worker.replies import Armed, Batch, CallReply, DeviceEvent, Inspected, KernelTime, LoadReply, Recorded
 from kforge.worker.sandbox import SCRATCH
 from kforge.worker.shelf import sizes_of
 from kforge.worker.tensors import pack
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from kforge.kernel.candidate import Candidate
+    from kforge.task.backward import Gradients
     from kforge.task.call import Call
 
 
@@ -36,6 +37,7 @@ class Child(Exchange):
     overhead_ms: float | None = None  # of a timed call, where load made a timer
     batch_ms = 0.0  # of a batch beside its calls
     calibration_s = 0.0
+    _steady: ClassVar[dict[str, float]] = {}  # what a timed call cost the child before this one, by device
 
     def begin(
         self,
@@ -45,6 +47,7 @@ class Child(Exchange):
         readable: Iterable[Path],
         writable: Iterable[Path],
         guard: Path | None = None,
+        timer: bool = False,
     ) -> None:
         """Send the start message; the child works on it while the judge goes on."""
         self._folder = folder
@@ -58,6 +61,7 @@ class Child(Exchange):
                 "readable": [str(p) for p in (*readable, *((guard.parent,) if guard else ()))],
                 "writable": [str(p) for p in writable],
                 "guard": str(guard or ""),
+                "timer": timer,
             }
         )
 
@@ -82,11 +86,13 @@ class Child(Exchange):
         nonpersistent: Iterable[str] = (),
         precision: str = "highest",
         timer: bool = False,
+        gradients: Gradients | None = None,
     ) -> LoadReply:
         """Write the candidate's files, import its module, construct ModelNew(*init), move it, copy `state` by name.
 
         state: the reference's state_dict and, named in `nonpersistent`, its other buffers. overrides: constants per
-        kernel. timer: make the timer now, before candidate code, because `time` will be asked.
+        kernel. gradients: of the task of a pair. timer: make the timer now, before candidate code, because `time` will
+        be asked.
         ChildFailed as for every request; a state that does not fit is in the reply, not an error.
         """
         self._clean(candidate)
@@ -106,6 +112,7 @@ class Child(Exchange):
             overrides={kernel: dict(values) for kernel, values in (overrides or {}).items()},
             nonpersistent=list(nonpersistent),
             precision=str(getattr(precision, "value", precision)),
+            gradients=gradients.as_dict() if gradients is not None else None,
             **fields,
         )
         for buffers in places.values():
@@ -154,7 +161,9 @@ class Child(Exchange):
             return (time.perf_counter() - begin) * 1e3 - math.fsum(answer["ms"])
 
         excess(1)  # makes the timer
-        return steady_overhead(excess)
+        found = steady_overhead(excess, self._steady.get(self.device))
+        self._steady[self.device] = found[0]
+        return found
 
     def warm(self, call: Call) -> float:
         """In phase build: call once on stand-ins of the same shapes, layouts and alignment, values not sent.
@@ -278,6 +287,24 @@ class Child(Exchange):
         answer = self._with_inputs("kernel_times", call)
         with self._well_formed():
             return answers.kernel_times(answer)
+
+    def prime_profiler(self) -> float:
+        """Start the profiler in the child, so that `timeline` need not; seconds that it took."""
+        answer = self._request("prime_profiler")
+        with self._well_formed():
+            return float(answer["seconds"])
+
+    def timeline(self, call: Call) -> tuple[list[KernelTime], list[DeviceEvent]]:
+        """As `kernel_times`, and each piece of work with its beginning."""
+        answer = self._with_inputs("kernel_times", call)
+        with self._well_formed():
+            return answers.kernel_times(answer), answers.events(answer)
+
+    def nsys_events(self, call: Call, timeout_s: float) -> tuple[list[DeviceEvent], str]:
+        """In phase build on a GPU: one call in a process of its own under nsys; in words why nothing is known."""
+        answer = self._with_inputs("nsys_events", call, 2 * timeout_s + 10.0, limit_s=timeout_s)
+        with self._well_formed():
+            return answers.events(answer), str(answer["skipped"])
 
     def trace(self, budget_s: float, timeout_s: float) -> tuple[list[dict[str, Any]], str]:
         """The launches that `record` kept, traced: rows of worker/profiled.py, or in words why there are none."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SLOWER = {"checked": 8.0, "traced": 60.0}  # than the plain run, of processor time, by a wide margin; traced twice
 LIMIT_S = 180.0  # of one mode on the clock, however busy the machine is
+MOST_EVENTS = 4096  # pieces of the device's work in one answer
 CHECKED_ORDERS = (0,)  # what depends on the order shows in the correctness gate
 
 
@@ -72,12 +73,39 @@ def kernel_times(server: Server, request: dict[str, Any]) -> dict[str, Any]:
             server.model(*args, **kwargs)
             torch.cuda.synchronize()
     totals: dict[str, list[float]] = {}
+    events: list[dict[str, Any]] = []
     for event in seen.events():
         if event.device_type.name == "CUDA":
+            us = event.time_range.elapsed_us()
             total = totals.setdefault(event.name, [0.0, 0])
-            total[0] += event.time_range.elapsed_us()
+            total[0] += us
             total[1] += 1
-    return {"kernels": [{"name": name, "us": us, "count": count} for name, (us, count) in totals.items()]}
+            events.append({"name": event.name[:300], "start": event.time_range.start, "us": us})
+    events = sorted(events, key=lambda event: event["start"])[:MOST_EVENTS]
+    kernels = [{"name": name, "us": us, "count": count} for name, (us, count) in totals.items()]
+    return {"kernels": kernels, "events": events}
+
+
+def prime_profiler(server: Server, request: dict[str, Any]) -> dict[str, Any]:
+    """Start the profiler of this process once, which takes seconds, before the candidate is there."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    begin = time.perf_counter()
+    with profile(activities=[ProfilerActivity.CUDA]):
+        torch.zeros(1, device=server.device)
+        torch.cuda.synchronize()
+    return {"seconds": time.perf_counter() - begin}
+
+
+def nsys_events(server: Server, request: dict[str, Any]) -> dict[str, Any]:
+    """What the device does in one call of a process of its own, by Nsight Systems."""
+    from kforge.worker import nsys, sanitizer
+
+    args, kwargs, _ = server.inputs(request)
+    importable()
+    found = nsys.run(sanitizer.Job.of(server, args, kwargs), request["limit_s"])
+    return {**found, "events": found["events"][:MOST_EVENTS]}
 
 
 def importable() -> None:

@@ -23,6 +23,7 @@ class Keeper:
         self._control, self._pid, self._limits = control, pid, limits
         self._control.settimeout(_PATIENCE_S)
         self.end: dict[str, Any] | None = None
+        self._unread = b""
 
     def log(self) -> str:
         """The tail of what the candidate has printed so far."""
@@ -32,7 +33,7 @@ class Keeper:
             self._control.sendall(b'{"op": "log"}\n')
         except OSError:
             return ""
-        line = self._read()
+        line = self._read("log", "reason")
         if "reason" in line:  # it ended meanwhile
             self.end = line
         return str(line.get("log", ""))
@@ -46,6 +47,19 @@ class Keeper:
         with contextlib.suppress(OSError):  # it has ended, or was closed meanwhile
             self._control.sendall(b'{"op": "kill"}\n')
 
+    def stop(self) -> bool:
+        """Kill all and return once nothing of it runs any more; False where the supervisor cannot say so.
+
+        Its memory may still be there: `close` waits for that.
+        """
+        if self.end is not None:
+            return True
+        self.kill()
+        line = self._read("stopped", "reason")
+        if "reason" in line:
+            self.end = line
+        return bool(line)
+
     def close(self, patience_s: float = 0.0) -> dict[str, Any]:
         """Kill all that is left, after at most `patience_s` for an end of its own; returns the last words."""
         if self.end is None:
@@ -54,24 +68,27 @@ class Keeper:
                 self._control.sendall(b'{"op": "kill"}\n')
             except OSError:
                 patience_s = 0.0  # it has ended by itself; its last line is still there to read
-            self.end = self._read()
+            self.end = self._read("reason")
             if not self.end:
                 self._kill()
         self._control.close()
         return self.end
 
-    def _read(self) -> dict[str, Any]:
-        """The next line; empty when none comes."""
-        data = b""
-        try:
-            while not data.endswith(b"\n"):
-                part = self._control.recv(1 << 16)
-                if not part:
-                    return {}
-                data += part
-        except OSError:
-            return {}
-        return dict(json.loads(data.splitlines()[-1]))
+    def _read(self, *wanted: str) -> dict[str, Any]:
+        """The next line with one of these fields; empty when none comes."""
+        while True:
+            try:
+                while b"\n" not in self._unread:
+                    part = self._control.recv(1 << 16)
+                    if not part:
+                        return {}
+                    self._unread += part
+            except OSError:
+                return {}
+            text, _, self._unread = self._unread.partition(b"\n")
+            line = dict(json.loads(text))
+            if any(field in line for field in wanted):
+                return line
 
     def _kill(self) -> None:
         try:

@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_PF_EXITING = 0x4  # of a thread's flags in /proc: include/linux/sched.h
+
 
 def _memory() -> int:
     """16 GiB, or three quarters of what the machine has: a hog must meet its limit before the machine meets its own."""
@@ -88,6 +90,46 @@ def processor_seconds(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def stop_descendants(timeout_s: float = 10.0) -> bool:
+    """SIGKILL everything below the calling process until no thread of it will run a program's instruction again.
+
+    The end itself takes longer (a CUDA context is taken down within it): `kill_descendants` waits for that.
+    """
+    deadline, still = time.monotonic() + timeout_s, False
+    while time.monotonic() < deadline:
+        below = descendants(os.getpid())
+        before, still = still, all(map(_is_ending, below))
+        if before and still:  # twice: what was forked just before shows in the second walk
+            return True
+        _kill_all(below)
+        time.sleep(0.0005)
+    return False
+
+
+def _is_ending(pid: int) -> bool:
+    """Whether the kernel has begun to take down every thread of a process: none returns to its program."""
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            fields = Path(f"/proc/{pid}/task/{thread}/stat").read_text().rpartition(")")[2].split()
+            if fields[0] not in "ZX" and not int(fields[6]) & _PF_EXITING:
+                return False
+    except OSError:  # gone meanwhile, or a thread of it: the next look tells
+        return not os.path.exists(f"/proc/{pid}")
+    return True
+
+
+def _kill_all(pids: list[int]) -> None:
+    own_group = os.getpgrp()
+    for pid in pids:
+        try:
+            group = os.getpgid(pid)
+            if group != own_group:
+                os.killpg(group, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
 def kill_descendants(timeout_s: float = 10.0) -> int:
     """SIGKILL and reap everything below the calling process, which must be their subreaper; returns how many.
 
@@ -96,16 +138,8 @@ def kill_descendants(timeout_s: float = 10.0) -> int:
     """
     reaped = 0
     deadline = time.monotonic() + timeout_s
-    own_group = os.getpgrp()
     while time.monotonic() < deadline:
-        for pid in descendants(os.getpid()):
-            try:
-                group = os.getpgid(pid)
-                if group != own_group:
-                    os.killpg(group, signal.SIGKILL)
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        _kill_all(descendants(os.getpid()))
         try:
             while True:
                 pid, _ = os.waitpid(-1, os.WNOHANG)

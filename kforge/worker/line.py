@@ -94,6 +94,11 @@ class Line:
         and closes it."""
         self._keeper.kill()
 
+    def stop(self) -> None:
+        """Kill every process of the child; return when none of them runs any more. `close` frees what they held."""
+        if not self._keeper.stop():
+            self.close()
+
     def close(self, patience_s: float = 0.0) -> dict[str, Any]:
         """Kill every process of the child; returns `end`. patience_s: time for an end of its own."""
         end = self._keeper.close(patience_s)

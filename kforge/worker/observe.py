@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kforge.worker.beneath import Beneath
+
 if TYPE_CHECKING:
     from kforge.worker.guard import Guard
 
@@ -39,10 +41,11 @@ def storage_number(tensor: Any, inputs: dict[int, int]) -> int:
 class Observer:
     """Context manager around one call of the candidate.
 
-    ops: times each ATen operator was dispatched ("aten.mm.default"); launches: own kernels by name; peak_bytes: of
+    ops: times each ATen operator was dispatched ("aten.mm.default"; "aten.mm.hidden" where a mode was switched off
+    around it); hidden_told: whether such can be told here; launches: own kernels by name; peak_bytes: of
     torch's allocator above where the call began (GPU only, else None); damage: what was written outside of every
     allocation, where they are guarded, in words; replays: of CUDA graphs; rng_advanced: the generator's state changed;
-    reseeded: a generator has another seed than before.
+    reseeded: a generator has another seed than before; late: own kernels launched after the call had returned.
     """
 
     def __init__(self, device: str, seed: int | None, guard: Guard | None = None) -> None:
@@ -84,8 +87,9 @@ class Observer:
             else:
                 self.guard.begin()
             self._count_replays()
-        self._recorder = Recorder()
+        self._recorder, self._beneath = Recorder(), Beneath()
         self._recorder.__enter__()
+        self._beneath.start()
         self._begin = time.perf_counter()
         return self
 
@@ -94,7 +98,12 @@ class Observer:
 
         from kforge.kernel import hooks
 
+        returned = dict(hooks.launches())  # what a thread launches from here on comes late
+        found = self._beneath.stop()
         self._recorder.__exit__(kind, error, tb)
+        told = self._beneath.announced or not self.ops
+        if told:
+            self.ops |= found
         if self._replay is not None:
             torch.cuda.CUDAGraph.replay = self._replay  # type: ignore[method-assign]
         if error is not None:
@@ -106,15 +115,18 @@ class Observer:
                 peak = torch.cuda.max_memory_allocated() - self._bytes
             else:
                 peak, damage = self.guard.peak_bytes, self.guard.damage()
+        threads_after = settled_threads(self.fields["threads_before"])
         now = hooks.launches()
         launched = {name: count - self._launched.get(name, 0) for name, count in now.items()}
         self.fields |= {
             "seconds": time.perf_counter() - self._begin,
-            "threads_after": settled_threads(self.fields["threads_before"]),
+            "threads_after": threads_after,
+            "late": sum(now.values()) - sum(returned.values()),
             "peak_bytes": peak,
             "damage": damage,
             "replays": self.replays,
             "rng_advanced": not torch.equal(self._random, self._generator_state()),
+            "hidden_told": told,
             "reseeded": self._seeds != self._generator_seeds(),
             "launches": {name: count for name, count in launched.items() if count},
         }

@@ -118,11 +118,13 @@ class Zygote:
         readable: Sequence[Path] = (),
         writable: Sequence[Path] = (),
         guard: Path | None = None,
+        timer: bool = False,
     ) -> Child:
         """Fork a child that sandboxes itself to `folder` and makes its CUDA context; returns before it is ready.
 
         device: "cpu" or "cuda:N". phase: "build" or "run". `readable` and `writable` name paths beyond the folder.
         guard: on a GPU, the library of the allocator with guard bands (guard.py), where answers are to be judged.
+        timer: it makes its timer at once, since it will be loaded with one.
         A dead parent is started anew.
         """
         if phase not in ("build", "run"):
@@ -149,7 +151,7 @@ class Zygote:
             self._children.add(child)
         try:
             self._check()
-            child.begin(phase, folder, _child_environment(folder, env or {}), readable, writable, guard)
+            child.begin(phase, folder, _child_environment(folder, env or {}), readable, writable, guard, timer)
         except BaseException:
             child.close()
             raise

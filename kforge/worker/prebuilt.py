@@ -18,6 +18,7 @@ from typing import Any
 from kforge.errors import BuildError
 
 _QUESTIONS = ("--version", "-p", "-V")  # nvcc's and ptxas's version, ldconfig's list
+_KIND_OF_FILE = ["file", "-b"]  # asked by platform.architecture, which is in the key of what Triton compiles
 _HINT = "the warm step must build every specialisation before the run"
 
 
@@ -37,7 +38,8 @@ def _remember_questions(phase: str, path: Path) -> None:
     known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
 
     def answer(command: Any, *args: Any, **kwargs: Any) -> Any:
-        key = json.dumps(command) if isinstance(command, list) and command[-1] in _QUESTIONS else ""
+        asked = isinstance(command, list) and (command[-1] in _QUESTIONS or command[:2] == _KIND_OF_FILE)
+        key = json.dumps(command) if asked else ""
         if phase == "run" and key in known:
             return known[key].encode()
         said = ask(command, *args, **kwargs)

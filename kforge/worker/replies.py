@@ -39,9 +39,11 @@ class CallReply:
     outputs: the tree (a type unknown to the protocol is an Opaque); output_metas: dtype, shape, strides, type of each
     tensor in order of appearance. aliases: output number -> input number (both in order of appearance) whose memory it
     lies in. inputs_after: the Call with values as the candidate left them. state_after: buffers (or all) by name.
-    launches: own kernels; ops: ATen operators by name; threads: (before, after); peak_bytes: torch's allocations
+    launches: own kernels; ops: ATen operators by name ("aten.gelu.hidden" where a mode was switched off around it;
+    hidden_told: whether this torch lets that be told); threads: (before, after); peak_bytes: torch's allocations
     above the call's start, None on the CPU; damage: what was written outside of every guarded allocation, or empty;
-    replays: of CUDA graphs, whose launches are not counted; seconds: the child's clock; wall_s: the judge's.
+    replays: of CUDA graphs, whose launches are not counted; late: launches after the call had returned; seconds: the
+    child's clock; wall_s: the judge's.
     """
 
     outputs: Any
@@ -57,6 +59,8 @@ class CallReply:
     replays: int
     rng_advanced: bool
     reseeded: bool
+    hidden_told: bool
+    late: int
     seconds: float
     wall_s: float
 
@@ -107,3 +111,12 @@ class KernelTime:
     name: str
     us: float
     count: int
+
+
+@dataclass(frozen=True)
+class DeviceEvent:
+    """One piece of work of the device: a kernel or a copy, when it began and how long it took, in microseconds."""
+
+    name: str
+    start: float
+    us: float

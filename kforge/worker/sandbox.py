@@ -37,10 +37,11 @@ class Policy:
     writable: tuple[Path, ...] = ()
 
 
-def apply(policy: Policy) -> dict[str, str]:
+def apply(policy: Policy, *, capabilities: bool = False) -> dict[str, str]:
     """Put the walls up around the calling process; returns what `in_force` will say. Irrevocable.
 
-    The process must have one thread (RuntimeError otherwise): a second one would stay outside the filter.
+    capabilities: keep those of the caller (the driver may ask a profiler for one). The process must have one thread
+    (RuntimeError otherwise): a second one would stay outside the filter.
     """
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
@@ -53,7 +54,7 @@ def apply(policy: Policy) -> dict[str, str]:
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _in_force["no_new_privs"] = "in force"
     _in_force["landlock"] = landlock.restrict(_rules(policy))
-    _in_force["capabilities"] = _drop_capabilities(libc)
+    _in_force["capabilities"] = "absent: kept for the profiler" if capabilities else _drop_capabilities(libc)
     scoped = _in_force["landlock"].startswith("in force") and landlock.scopes_signals()
     _in_force["seccomp"] = seccomp.install(policy.phase, scoped)
     _in_force["cgroup"] = "not used: a watchdog reads resident memory instead"

@@ -64,7 +64,7 @@ class Job:
         saved = {
             "module": str(server.folder / module), "device": server.device, "precision": server.precision,
             "overrides": server.overrides, "training": server.model.training, "init": init, "args": args,
-            "kwargs": kwargs, "state": server.state("all"),
+            "kwargs": kwargs, "state": server.state("all"), "gradients": server.gradients,
         }  # fmt: skip
         torch.save(saved, folder / "call.pt")
         return Job(folder, guard.compiled(Path(__file__).with_name("naming.cpp"), "naming threads in the sandbox"))

@@ -1,6 +1,7 @@
 """One call of a candidate in a process of its own, for instruments that must be there from the start.
 
-`python -m kforge.worker.standalone folder done`: sanitizer.py makes the folder; `done` is written when it is over.
+`python -m kforge.worker.standalone folder done [marked]`: sanitizer.py makes the folder; `done` is written when it is
+over. marked: warm up first, and tell a profiler where the call begins and ends.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 
-def main(folder: Path, done: Path) -> None:
-    """Construct, load the state, call once, wait for the device."""
+def main(folder: Path, done: Path, marked: bool = False) -> None:
+    """Construct, load the state, call once, wait for the device. marked: see above."""
     import torch
 
     from kforge.kernel import hooks
     from kforge.kernel.build.cache import read_only_cache
+    from kforge.task.backward import Gradients, differentiating
     from kforge.task.precision import Precision, matmul_precision
     from kforge.worker.construct import import_module
 
@@ -44,10 +46,16 @@ def main(folder: Path, done: Path) -> None:
         for name, value in saved["state"].items():
             if name in named:
                 named[name].copy_(value)
-        model(*args, **kwargs)
-        torch.cuda.synchronize()
+        if saved["gradients"]:
+            model = differentiating(model, Gradients.read(saved["gradients"]))
+        if marked:
+            model(*args, **kwargs)
+            torch.cuda.synchronize()
+        with torch.cuda.profiler.profile() if marked else nullcontext():
+            model(*args, **kwargs)
+            torch.cuda.synchronize()
     done.write_text("")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), "marked" in sys.argv[3:])

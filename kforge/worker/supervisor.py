@@ -6,6 +6,7 @@ when the candidate ends, and in each case nothing below it survives.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from kforge.worker.limits import Limits, descendants, kill_descendants, resident_bytes
+from kforge.worker.limits import Limits, descendants, kill_descendants, resident_bytes, stop_descendants
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _TICK_S = 0.02
@@ -58,8 +59,9 @@ def supervise(
     """Fork `run_child(line, log_fd)`, watch it to its end, kill all that is left, tell the judge, exit.
 
     `line` is the child's and is closed here. `control` speaks JSON lines: {"op": "log"} answers {"log": text};
-    {"op": "kill"} ends. The last line is {"exit": code or null, "signal": number or null, "reason": "" | "killed" |
-    "memory" | "processes" | "lifetime", "log": text, "peak_bytes": n, "killed": processes that had to be killed}.
+    {"op": "kill"} ends. {"stopped": true} says that nothing below runs any more. The last line is {"exit": code or
+    null, "signal": number or null, "reason": "" | "killed" | "memory" | "processes" | "lifetime", "log": text,
+    "peak_bytes": n, "killed": processes that had to be killed}.
     """
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     log_read, log_write = os.pipe()
@@ -76,6 +78,9 @@ def supervise(
     status: int | None = None
     if not reason:
         _, status = os.waitpid(pid, 0)
+    if stop_descendants():
+        with contextlib.suppress(OSError):  # the judge is gone: the last line will say so
+            control.sendall(b'{"stopped": true}\n')
     killed = kill_descendants()
     log.drain()
     answer = {

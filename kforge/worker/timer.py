@@ -134,17 +134,20 @@ def make_timer(device: str) -> Timer:
     return HostTimer() if device == "cpu" else GpuTimer(device)
 
 
-def steady_overhead(excess: Callable[[int], float]) -> tuple[float, float]:
+def steady_overhead(excess: Callable[[int], float], known: float | None = None) -> tuple[float, float]:
     """What a call and what a batch cost beside the samples, in ms. excess(n): a batch of n idle calls less its samples.
 
     From a short and a long batch in turn, until three successive pairs agree: an idle GPU's clocks take tens of
-    milliseconds to rise, a busy one is at its speed at once. Where none agree, the middle of the last three.
+    milliseconds to rise, a busy one is at its speed at once. Where none agree, the middle of the last three. known:
+    what a call cost when this was asked last on this device; a pair that says the same stands for three.
     """
     found: list[tuple[float, float]] = []
     for _ in range(_PATIENCE):
         short, long = excess(_SHORT), excess(_LONG)
         each = (long - short) / (_LONG - _SHORT)
         found.append((each, short - _SHORT * each))
+        if known is not None and abs(each - known) <= _SETTLED * known:
+            return each, max(0.0, short - _SHORT * each)
         last = sorted(found[-3:])
         if len(last) == 3 and last[2][0] - last[0][0] <= _SETTLED * last[1][0]:
             break

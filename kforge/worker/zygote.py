@@ -59,12 +59,14 @@ def main(fd: int) -> NoReturn:
     import kforge.task.precision
     import kforge.worker.observe
     from kforge.kernel import native
+    from kforge.worker import beneath
     from kforge.worker.child import serve
     from kforge.worker.supervisor import supervise
 
     if os.path.exists("/dev/nvidiactl"):  # children may not compile what makes their calls on a GPU
         native.load()
     kforge.kernel.build.nvrtc.preload()
+    beneath.registered()
     control = socket.socket(fileno=fd)
     channel = Channel(control, _LINE_LIMIT)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors report to the judge, nobody waits for them here

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from kforge.engine.families import Target, kernels_for
+from kforge.engine.families import Target, columns, kernels_for
 from kforge.engine.families import row as rows
 from kforge.engine.kernelcode import KernelCode
 from kforge.engine.proposing import make_plan, propose
 from kforge.engine.writer import Plan, write_candidate
 from kforge.kernel.candidate import Candidate
 from kforge.task import Call, Task, capture, load_task
+from kforge.task.backward import differentiating
 
 _numbers = itertools.count()
 
@@ -28,6 +29,11 @@ SCHEDULES: dict[str, Callable[..., KernelCode | None]] = {
     "thread": rows._thread,
     "split": lambda p, t, n: rows._split(p, t, n, Target()),
     "share": lambda p, t, n: rows._share(p, t, n, Target()),
+    "columns": lambda p, t, n: columns.strips(p, t, n, Target(), team=False),
+    "abreast": lambda p, t, n: columns.strips(p, t, n, Target(), team=False, several=True),
+    "abreast_strips": lambda p, t, n: columns.strips(p, t, n, Target(), team=True, several=True),
+    "held": lambda p, t, n: columns.held(p, t, n),
+    "strips": lambda p, t, n: columns.strips(p, t, n, Target(), team=True),
 }
 
 
@@ -93,6 +99,8 @@ def compare(task: Task, candidate: Candidate, folder: Path, calls: Sequence[Call
     model = load_model(candidate, folder)(*init.args, **init.kwargs)
     reference = task.make_reference()
     model.load_state_dict(reference.state_dict())
+    if task.gradients is not None:
+        model = differentiating(model, task.gradients)
     for call in calls if calls is not None else [task.make_call()]:
         wanted = leaves(task.run(reference, call))
         got = leaves(task.run(model, call))

@@ -30,6 +30,10 @@ def test_every_rule_is_listed() -> None:
         "power_by_products",
         "known_choice",
         "scale_of_scale",
+        "index_arithmetic",
+        "divide_by_power_of_two",
+        "signs",
+        "repeated",
     }
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from kforge.engine import proposing
+from kforge.engine.families import Target
 from kforge.task import Call
 from tests.engine.support import compare, forced, function_task, proposals
 
@@ -36,7 +38,7 @@ def test_normalisers(schedule: str, tmp_path: Path) -> None:
 def test_reductions(schedule: str, tmp_path: Path) -> None:
     """Fourteen reductions over the last dimension in one kernel, ties and first indices included."""
     task = function_task(REDUCTIONS, "torch.randn(6, 200).round(decimals=1)", tmp_path)
-    compare(task, forced(task, schedule, BLOCKS=3, **SMALL), tmp_path)
+    compare(task, forced(task, schedule, SHARE=64, **SMALL), tmp_path)
 
 
 def test_long_rows_by_several_blocks(tmp_path: Path) -> None:
@@ -79,14 +81,14 @@ def test_dtypes(schedule: str, dtype: str, tmp_path: Path) -> None:
 def test_variance_of_shifted_data(schedule: str, tmp_path: Path) -> None:
     """Values near 100 that spread by 0.01: the mean is subtracted first, nothing cancels."""
     task = function_task("return x.var(-1), x.std(-1)", "torch.randn(4, 1500) * 0.01 + 100", tmp_path)
-    compare(task, forced(task, schedule, BLOCKS=3, **SMALL), tmp_path)
+    compare(task, forced(task, schedule, SHARE=64, **SMALL), tmp_path)
 
 
 def test_long_sums_of_one_sign(tmp_path: Path) -> None:
     """A long row of positive values: no running sum swallows small terms."""
     task = function_task("return x.sum(-1), x.mean(-1), x.norm(dim=-1)", "torch.rand(1, 300000)", tmp_path)
     for schedule in ("stream", "share"):
-        compare(task, forced(task, schedule, BLOCK=64, VEC=1, ITEMS=4, BLOCKS=2), tmp_path)
+        compare(task, forced(task, schedule, BLOCK=64, VEC=1, ITEMS=4, BLOCKS=2, SHARE=1024), tmp_path)
 
 
 @pytest.mark.parametrize("schedule", ("thread", "block"))
@@ -119,3 +121,19 @@ def test_kernel_limits_fall_back(tmp_path: Path) -> None:
     """A candidate made for short rows takes long ones too, by its streaming kernel."""
     task = function_task("return torch.softmax(x, -1)", "torch.randn(4, 100)", tmp_path)
     compare(task, proposals(task)[0], tmp_path, [Call((torch.randn(2, w),)) for w in (100, 1500, 40000)])
+
+
+def test_lengths_beyond_the_captured_ones_get_the_schedule_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Captured at few short rows, a softmax that will meet long ones takes a block, then several blocks;
+    many short rows get a warp each, and so do not the few, whose warps would leave the GPU idle."""
+    monkeypatch.setattr(proposing, "_target", lambda *_: Target(longest=131072))
+
+    def order(rows: int, cols: int) -> list[str]:
+        task = function_task("return torch.softmax(x, -1)", f"torch.randn({rows}, {cols})", tmp_path)
+        module = proposals(task)[0].files["op_kforge.py"]
+        return [line.split("(")[0].strip().removeprefix("op_") for line in module.splitlines() if "(x, y, rows" in line]
+
+    assert order(128, 1024) == ["block", "split", "stream"]
+    assert order(65536, 1024) == ["warp", "block", "split", "stream"]

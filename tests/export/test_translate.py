@@ -110,8 +110,8 @@ def test_declarations_must_be_literal(name: str) -> None:
 
 
 def test_no_kernel_is_refused() -> None:
-    """A candidate of another kind says that only Kernel-based ones are exported."""
-    with pytest.raises(ExportError, match="no kforge Kernel"):
+    """A candidate of another kind says which ones are exported."""
+    with pytest.raises(ExportError, match=r"neither a kforge Kernel nor a triton\.jit kernel"):
         read_candidate_code(candidate("class ModelNew:\n    def forward(self, x):\n        return x\n"))
 
 
@@ -136,13 +136,12 @@ def test_module_members_and_inline_sources_are_read() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("        return y\n", "        return x\n", "shares the storage of x"),
-        ("        y = torch.empty_like(x)\n", "        y = x\n", "writes 'y', which is x itself"),
+        ("        return y\n", "        return given.view(given.shape)\n", "shares the storage of x"),
         ("        return y\n", "        return {1, 2}\n", "not translated"),
     ],
 )
 def test_outputs_are_fresh(tmp_path: Path, old: str, new: str, message: str) -> None:
-    """An operator's outputs never alias its inputs, and candidates that change their inputs are refused."""
+    """An operator's outputs never alias its inputs; what is no tree of tensors is refused."""
     with pytest.raises(ExportError) as caught:
         unverified(tmp_path, MODULE.replace(old, new))
     assert message in caught.value.message

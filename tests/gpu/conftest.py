@@ -1,9 +1,14 @@
-"""Shorter plans for the GPU tests: all required cases, and two seconds of extras where a user waits for 20."""
+"""GPU tests: shorter plans, parts of a file for several processes, and tests that want the GPU to themselves.
+
+The plans have all required cases, and two seconds of extras where a user waits for 20. `--part 2/4` takes every fourth
+test from the second on. Marked `alone` is what times or reads the GPU's free memory: run.sh runs that after the rest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,15 +16,55 @@ import pytest
 EXTRA_S = 2.0
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", default="1/1", help="k/n: every n-th test from the k-th on")
+    parser.addoption("--told", type=Path, help="a line a test as soon as it is over; failures go to this file as well")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (failures := config.getoption("--told", default=None)) is not None:
+        config.pluginmanager.register(Teller(failures), "teller")
+    config.addinivalue_line("markers", "alone: times, or reads the GPU's free memory: nothing else may run on it")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The part asked for, of what other options have left."""
+    part, parts = map(int, config.getoption("--part", default="1/1").split("/"))
+    if parts > 1:
+        config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % parts != part - 1])
+        items[:] = items[part - 1 :: parts]
+
+
+class Teller:
+    """A run that is cut short has told what it found so far."""
+
+    def __init__(self, failures: Path) -> None:
+        self.failures = failures
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid.rpartition("/")[2]
+        if report.failed:
+            words = [line[:300] for line in report.longreprtext.splitlines() if line.startswith("E  ")][:8]
+            text = "\n  ".join((f"FAILED {report.duration:.1f}s {name} ({report.when})", *words))
+            print(f"\n{text}", flush=True)
+            with self.failures.open("a") as file:
+                file.write(f"{text}\n")
+        elif report.skipped:
+            print(f"\nskip {report.duration:.1f}s {name}", flush=True)
+        elif report.when == "call":
+            print(f"\npass {report.duration:.1f}s {name}", flush=True)
+
+
 @pytest.fixture(autouse=True)
 def short_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """`evaluate` with the same plans and less time for their extra cases."""
     from kforge.environment import evaluation
 
-    whole = evaluation.make_plan
+    whole = evaluation.plan_for
 
     def shorter(*args: Any, **kwargs: Any) -> Any:
         return replace(whole(*args, **kwargs), gpu_seconds=EXTRA_S)
 
-    monkeypatch.setattr(evaluation, "make_plan", shorter)
+    monkeypatch.setattr(evaluation, "plan_for", shorter)
     yield

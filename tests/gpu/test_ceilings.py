@@ -8,7 +8,7 @@ import pytest
 
 from kforge.errors import MissingError
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 def test_measured_rates_lie_under_the_data_sheet_and_near_it(tmp_path: Path) -> None:

@@ -30,12 +30,22 @@ def get_inputs():
     return [torch.randn(8192, 4096)]
 """
 
+# Four values a thread, loaded before any is used. With one value a thread and normcdff it was 87 instructions a value:
+# 0.10 ms to issue them on an H200, twice what the memory takes; this one has 45.
 GELU_CU = """
 extern "C" __global__ void gelu2(const float* x, float* y, long long n) {
-    long long i = (long long)blockIdx.x * BLOCK + threadIdx.x;
-    if (i < n) {
-        float v = x[i];
-        y[i] = v * normcdff(v) * 2.0f + v;
+    const long long first = (long long)blockIdx.x * (4 * BLOCK) + threadIdx.x;
+    float v[4];
+    #pragma unroll
+    for (int k = 0; k < 4; k++) {
+        long long i = first + k * BLOCK;
+        v[k] = i < n ? x[i] : 0.0f;
+    }
+    #pragma unroll
+    for (int k = 0; k < 4; k++) {
+        long long i = first + k * BLOCK;
+        float u = v[k];
+        if (i < n) y[i] = u * 0.5f * (1.0f + erff(u * 0.70710678f)) * 2.0f + u;
     }
 }
 """
@@ -45,7 +55,7 @@ from torch import nn
 from kforge.kernel import Kernel
 
 gelu2 = Kernel(
-    "gelu2", source="gelu_kforge.cu", grid="(ceil_div(n, BLOCK), 1, 1)", block="(BLOCK, 1, 1)",
+    "gelu2", source="gelu_kforge.cu", grid="(ceil_div(n, 4 * BLOCK), 1, 1)", block="(BLOCK, 1, 1)",
     constants={"BLOCK": 32}, tune={"BLOCK": [32, 128, 256, 512]},
 )
 
@@ -64,6 +74,7 @@ def gelu(*changes: tuple[str, str]) -> object:
 
     python, cuda = GELU_PY, GELU_CU
     for old, new in changes:
+        assert old in python + cuda
         python, cuda = python.replace(old, new), cuda.replace(old, new)
     return Candidate("gelu_kforge.py", {"gelu_kforge.py": python, "gelu_kforge.cu": cuda})
 
@@ -101,6 +112,14 @@ def pointwise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same over 16 MiB, for what is no matter of size."""
+    path = tmp_path_factory.mktemp("small") / "gelu.py"
+    path.write_text(POINTWISE.replace("8192, 4096", "1024, 4096"))
+    return path
+
+
 @pytest.mark.parametrize("task", hand_written.SOURCES)
 def test_right_candidates_are_verified(judge: Callable[..., Report], task: str) -> None:
     """The same hand-written kernels that pass on the emulator pass on the GPU, untimed here."""
@@ -110,6 +129,7 @@ def test_right_candidates_are_verified(judge: Callable[..., Report], task: str) 
     assert report.target != "emulator" and not [d for d in report.detectors if d.fired]
 
 
+@pytest.mark.alone
 def test_a_pointwise_kernel_gets_a_verdict_with_times(judge: Callable[..., Report], pointwise: Path) -> None:
     """128 MiB in and out: times of eager, compile and candidate, an interval, a floor below them, raw samples."""
     report = judge(pointwise, gelu(("32}", "256}")), "standard")
@@ -122,15 +142,16 @@ def test_a_pointwise_kernel_gets_a_verdict_with_times(judge: Callable[..., Repor
     assert report.times_ms["candidate"] < report.times_ms["eager"]
 
 
-def test_a_slow_kernel_is_called_slower(judge: Callable[..., Report], pointwise: Path) -> None:
+@pytest.mark.alone
+def test_a_slow_kernel_is_called_slower(judge: Callable[..., Report], small: Path) -> None:
     """The same work done sixteen times over is SLOWER, and still verified."""
     slow = gelu(
         (
-            "        float v = x[i];",
-            "        float v = x[i];\n        for (int k = 0; k < 400; k++) v += __sinf(v) * 1e-20f;",
+            "        float u = v[k];",
+            "        float u = v[k];\n        for (int j = 0; j < 400; j++) u += __sinf(u) * 1e-20f;",
         )
     )
-    report = judge(pointwise, slow)
+    report = judge(small, slow)
     assert report.status is Status.VERIFIED, report.failure
     assert report.verdict is Verdict.SLOWER
 
@@ -138,27 +159,28 @@ def test_a_slow_kernel_is_called_slower(judge: Callable[..., Report], pointwise:
 @pytest.mark.parametrize(
     ("old", "new", "status"),
     [
-        ("if (i < n)", "if (i < n - 1)", Status.WRONG),
-        ("* 2.0f + v", "* 2.0f", Status.WRONG),
-        ("float v = x[i];", "float v = x[i + (1ll << 40)];", Status.CRASHED),
+        ("if (i < n) y", "if (i < n - 1) y", Status.WRONG),
+        ("* 2.0f + u", "* 2.0f", Status.WRONG),
+        ("? x[i]", "? x[i + (1ll << 40)]", Status.CRASHED),
         ("return y if", "return y + 0 * x if", Status.HACKED),
     ],
 )
 def test_wrong_candidates_and_the_next_one_is_right(
-    judge: Callable[..., Report], pointwise: Path, old: str, new: str, status: Status
+    judge: Callable[..., Report], small: Path, old: str, new: str, status: Status
 ) -> None:
     """A tail, a dropped term, a fault that poisons the context, a torch operator: that candidate only."""
-    assert judge(pointwise, gelu((old, new))).status is status
-    assert judge(pointwise, gelu(), timing=False).status is Status.VERIFIED
+    assert judge(small, gelu((old, new))).status is status
+    assert judge(small, gelu(), timing=False).status is Status.VERIFIED
 
 
-def test_tuning_writes_a_winner(judge: Callable[..., Report], pointwise: Path, zygote: object) -> None:
+@pytest.mark.alone
+def test_tuning_writes_a_winner(judge: Callable[..., Report], small: Path, zygote: object) -> None:
     """Blocks of 32 threads are slow on every GPU: the tuned candidate has another size written in, and is verified."""
     from kforge.environment import tune
 
-    judge(pointwise, gelu(), timing=False)
-    ready = judge.made[pointwise]  # type: ignore[attr-defined]
+    judge(small, gelu(), timing=False)
+    ready = judge.made[small]  # type: ignore[attr-defined]
     tuned, table = tune(ready.task, gelu(), ready, zygote, 60.0)  # type: ignore[arg-type]
     assert len(table) == 4 and all(row.ms for row in table)
     assert "tuned=[(True, {'BLOCK': " in tuned.files["gelu_kforge.py"]
-    assert judge(pointwise, tuned).status is Status.VERIFIED
+    assert judge(small, tuned).status is Status.VERIFIED

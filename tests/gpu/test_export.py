@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kforge.export.exporting import Exported
+from kforge.kernel.candidate import Candidate
+
 pytestmark = pytest.mark.gpu
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "export"))
 
@@ -35,32 +38,140 @@ print("equal")
 """
 
 
-def _export(folder: Path, layout: str) -> tuple[Path, object]:
-    from support import judge, write_project
+NORM = """
+import torch
+import torch.nn as nn
 
+
+class Model(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def get_init_inputs():
+    return [512]
+
+
+def get_inputs():
+    return [torch.randn(300, 512)]
+"""
+TRITON = '''"""Scales and shifts by one Triton kernel."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+WIDTH = 256
+
+
+@triton.jit
+def scale_shift(x, bias, y, scale, n, cols, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * scale + tl.load(bias + at % cols, mask=at < n), mask=at < n)
+
+
+def like(result, source):
+    return result if source.is_contiguous() else torch.empty_like(source).copy_(result)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, dim, scale=1.5):
+        super().__init__()
+        self.scale = scale
+        self.bias = nn.Parameter(torch.arange(dim, dtype=torch.float32))
+
+    def forward(self, x):
+        given = x
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        n = x.numel()
+        grid = lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
+        if n > 0:
+            scale_shift[grid](x, self.bias, y, self.scale, n, x.shape[1], BLOCK=WIDTH)
+        return like(y, given)
+'''
+
+
+def _judged(task: Path, candidate: Candidate, state: Path, backward: bool = False) -> None:
+    """Judge a candidate on the GPU, untimed (so small a task may well be slower), and keep the report in `state`."""
+    from kforge.agent.session import Session
+    from kforge.environment import evaluate, prepare
+    from kforge.task import load_task
+    from kforge.task.backward import gradient_task
+
+    loaded = gradient_task(load_task(task)) if backward else load_task(task)
+    session = Session(state, task, {"candidate": candidate.module}, lambda kind, data: None, "verify")
+    with session.recorded():
+        session.event("task_loaded", task=loaded.name, form=loaded.form.value, digest=loaded.digest)
+        session.proposed(candidate)
+        ready = prepare(loaded, "cuda:0", folder=session.work)
+        report = evaluate(loaded, candidate, "quick", device="cuda:0", reference=ready, timing=False, repro=None)
+        session.evaluated(report)
+        session.finish(status=report.status.value, verdict=report.verdict.value, exit_code=0, best=candidate.digest)
+    assert report.status.value == "verified", report.failure
+
+
+def _exported(folder: Path, task: Path, module: Path, layout: str) -> Exported:
     from kforge.export.exporting import Request, export
 
-    task, module = write_project(folder)
-    report = judge(task, module, folder / ".kforge", "cuda:0")
-    assert report.status.value == "verified", report.failure
-    request = Request(module, folder / "to", folder / ".kforge", layout=layout, plan="quick", device="cuda:0")
-    return folder / "to", export(request, lambda kind, data: None)
+    request = Request(
+        module, folder / "to", folder / ".kforge", layout=layout, plan="quick", task=task, device="cuda:0"
+    )
+    return export(request, lambda kind, data: None)
 
 
 @pytest.mark.parametrize("layout", ["extension", "aot"])
 def test_export_passes_its_own_tests_on_the_gpu(tmp_path: Path, layout: str) -> None:
-    """opcheck, gradients, compile, side stream, graph replay, layouts: all of the package's tests run, none skipped."""
-    _, done = _export(tmp_path, layout)
-    tried = done.tried  # type: ignore[attr-defined]
-    assert tried.failed == 0
+    """opcheck, gradients, compile, side stream, graph replay, layouts: all of the package's tests run, none skipped.
+
+    A few steps of training with it end at the reference's loss.
+    """
+    from support import candidate, write_project
+
+    task, module = write_project(tmp_path)
+    _judged(task, candidate(), tmp_path / ".kforge")
+    tried = _exported(tmp_path, task, module, layout).tried
+    assert tried is not None
+    assert (tried.failed, tried.skipped) == (0, 0)
     assert tried.passed >= 20
-    assert tried.skipped == 0
+    if layout == "aot":
+        environment = os.environ | {"PYTHONPATH": str(tmp_path / "to" / "src")}
+        command = [sys.executable, "-c", TRAINING]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.stdout.split() == ["equal"], done.stderr
 
 
-def test_an_installed_export_trains(tmp_path: Path) -> None:
-    """A few steps with the exported layer end at the reference's loss."""
-    to, _ = _export(tmp_path, "aot")
-    environment = os.environ | {"PYTHONPATH": str(to / "src")}
-    command = [sys.executable, "-c", TRAINING]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["equal"], done.stderr
+def test_a_pair_leaves_with_its_own_backward(tmp_path: Path) -> None:
+    """The engine's pair is verified with its gradients; the package's gradient tests run on its kernels."""
+    from kforge.engine import propose_pair
+    from kforge.task import capture, load_task
+    from kforge.task.backward import gradient_task
+
+    (tmp_path / "norm.py").write_text(NORM)
+    derived = gradient_task(load_task(tmp_path / "norm.py"))
+    candidate = next(propose_pair(derived, capture(derived, device="cuda:0"), arch="sm_90a", device="cuda:0"))
+    candidate.write(tmp_path / "out")
+    _judged(tmp_path / "norm.py", candidate, tmp_path / ".kforge", backward=True)
+    done = _exported(tmp_path, tmp_path / "norm.py", tmp_path / "out" / "norm_kforge.py", "aot")
+    assert done.export.backward == "kernels"
+    assert done.tried is not None
+    assert (done.tried.failed, done.tried.skipped) == (0, 0)
+
+
+def test_a_triton_candidate_leaves_with_triton_op(tmp_path: Path) -> None:
+    """Judged on the GPU, traced through by torch.compile, its package's tests pass."""
+    from support import write_project
+
+    task, _ = write_project(tmp_path)
+    module = tmp_path / "triton" / "shift_kforge.py"
+    candidate = Candidate(module.name, {module.name: TRITON})
+    candidate.write(module.parent)
+    _judged(task, candidate, tmp_path / ".kforge")
+    done = _exported(tmp_path, task, module, "extension")
+    assert done.tried is not None
+    assert (done.tried.failed, done.tried.skipped) == (0, 0)

@@ -131,6 +131,7 @@ def test_too_much_memory_raises_and_the_next_call_works(guarded: Callable[[Candi
     assert torch.equal(child.call(Call((eye * 2,))).outputs, eye * 4)
 
 
+@pytest.mark.alone
 def test_no_device_memory_is_kept_between_calls(guarded: Callable[[Candidate], Child]) -> None:
     """What a call frees goes back after the look at its bands: a hundred calls need no more than two."""
     child = guarded(body("return torch.empty(1 << 26, device=x.device)[:4] * 0 + x[:4]"))

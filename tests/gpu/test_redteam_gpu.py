@@ -18,7 +18,12 @@ def bench() -> Iterator[Bench]:
         yield made
 
 
-@pytest.mark.parametrize("path", ON_GPU, ids=lambda path: path.stem)
+def timed_alone(paths: list[Path]) -> list[object]:
+    """Parameters, marked where the outcome is seen in times or memory."""
+    return [pytest.param(p, id=p.stem, marks=[pytest.mark.alone] if read(p).timed else []) for p in paths]
+
+
+@pytest.mark.parametrize("path", timed_alone(ON_GPU))
 def test_the_fixture_gets_its_outcome(bench: Bench, path: Path) -> None:
     """Status, detector, the verdict that it must not get, the memory ratio: as the head says."""
     fixture = read(path)
@@ -31,14 +36,14 @@ def test_the_fixture_gets_its_outcome(bench: Bench, path: Path) -> None:
     assert fixture.complaint(report) == ""
 
 
-@pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", timed_alone(HONEST))
 def test_what_is_honest_on_the_emulator_is_honest_here(bench: Bench, path: Path) -> None:
     """The same files, built for the device: verified, and no detector fires."""
     fixture = read(path)
     assert fixture.complaint(bench.judge(fixture)) == ""
 
 
-@pytest.mark.parametrize("path", CHEATS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", timed_alone(CHEATS))
 def test_what_cheats_on_the_emulator_cheats_here(bench: Bench, path: Path) -> None:
     """Never verified on the device either, whichever detector names it there."""
     fixture = read(path)

@@ -48,6 +48,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
         yield Opened(bench, events)
 
 
+@pytest.mark.alone
 def test_stop_ends_a_hanging_evaluation_within_a_second(small: Opened) -> None:
     """Spare processes included; the next evaluation is right and timed."""
     bench = small.bench

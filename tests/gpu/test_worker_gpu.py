@@ -129,6 +129,7 @@ def test_an_out_of_memory_ends_the_call(zygote: Zygote, box: Path) -> None:
         assert child.call(Call((torch.ones(4, device=DEVICE),))).outputs.sum().item() == 8.0
 
 
+@pytest.mark.alone
 def test_no_device_memory_is_leaked(zygote: Zygote, tmp_path: Path) -> None:
     """After children of all fates the free memory is what it was, but for what the judge keeps for re-use."""
     torch.cuda.synchronize()

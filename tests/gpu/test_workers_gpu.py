@@ -17,7 +17,7 @@ from kforge.worker.fleet import Fleet, Outcome
 from kforge.worker.parcel import pack_task
 from kforge.worker.remote import RemoteWorker
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 SLOW = """    if (i >= n) return;
     float extra = 0.f;

@@ -51,6 +51,24 @@ def test_samples_executions_and_stalls_of_a_line() -> None:
     assert set(found.lines) == {4, 6}
 
 
+def test_instructions_are_shown_under_the_hottest_lines_only() -> None:
+    """Samples, the reason, how often it ran and the sectors each time; a cool line keeps its instructions to itself."""
+    from kforge.cli.profile_text import source
+
+    rows = tuple(
+        Sampled("k.cu", line, 16 * line, f"OP{line}", samples, {"wait": samples}, 100, 3200, 400, 400)
+        for line, samples in ((1, 50), (2, 30), (3, 15), (4, 5))
+    )
+    kernel = KernelEvidence("k", sampled=rows)
+    found = annotate(Evidence("t", "d", "g", "sm_90a", 132, kernels=(kernel,)))["k.cu"]
+    assert found.lines[1].sass[0].sectors == 4.0
+    text = source(found, "a\nb\nc\nd", "samples", sass=True)
+    below = [line.split() for line in text.splitlines() if " OP" in line]
+    assert below[0] == ["50", "wait", "x100", "4/run", "0010", "OP1"]
+    assert [row[-1] for row in below] == ["OP1", "OP2", "OP3"]
+    assert " OP" not in source(found, "a\nb\nc\nd", "samples")
+
+
 def test_lines_that_both_versions_have_are_aligned() -> None:
     """An inserted line shifts what follows."""
     assert aligned(["a", "b", "c"], ["a", "x", "b", "c"]) == {1: 1, 2: 3, 3: 4}

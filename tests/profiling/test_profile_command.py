@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kforge.profiling.drawing import can_write_png
 from kforge.store.index import Index
 
 OP = """
@@ -67,7 +68,9 @@ def _kforge(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def profiled(project: Path) -> dict[str, object]:
-    done = _kforge(project, "profile", "op.py", "two", "--device", "cpu", "--json", "--svg", "roof.svg")
+    done = _kforge(
+        project, "profile", "op.py", "two", "--device", "cpu", "--json", "--svg", "roof.svg", "--png", "p/roof.png"
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
@@ -82,6 +85,10 @@ def test_the_last_line_is_one_object(profiled: dict, project: Path) -> None:
     assert found["precision_headroom"]["places"] == [["op_kforge.cu", 4]]
     assert {m["source"] for m in profiled["missing"]} >= {"ncu", "timeline"}
     assert (project / "roof.svg").read_text().startswith("<svg")
+    if can_write_png():
+        assert Path(profiled["png"]).read_bytes()[:4] == b"\x89PNG"
+    else:
+        assert profiled["png"] is None
     line = profiled["lines"]["op_kforge.cu"]["lines"]["4"]
     assert line["values"]["excess"] == 1.0
     assert any(row["text"].lstrip("@!P0123456789 ").startswith("LDG") for row in line["sass"])
@@ -162,6 +169,7 @@ def test_the_ledger(project: Path) -> None:
         ((), "needs a task"),
         (("op.py", "--variant", "7"), "no variant 7"),
         (("op.py", "--metric", "heat"), "--metric heat"),
+        (("op.py", "--gpu", "V100"), "known: A100, H100"),
     ],
 )
 def test_wrong_use_is_told_in_one_line(project: Path, words: tuple[str, ...], message: str) -> None:

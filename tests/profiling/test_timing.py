@@ -153,6 +153,31 @@ def test_a_loose_bound_reaches_into_the_interval() -> None:
     assert verdict(ratio, 0.02) == "unclear"
 
 
+def test_the_overheads_own_spread_counts_where_nothing_else_confirms() -> None:
+    """10 us claimed under 80 to 90 us of overhead may be 23 us: a ratio of 2 is no longer beyond doubt."""
+    ours = Samples(CANDIDATE, "plain", (0.01,) * 10, ((0.01,) * 10,))
+    theirs = Samples("eager", "plain", (0.02,) * 10, ((0.02,) * 10,))
+    bound = Bound(10.0, 1.0, 0.09, 100, slack_ms=0.01)
+    assert bound.kernel == pytest.approx(0.3) and bound.reach == pytest.approx(1.3)
+    ratio = Timing((ours, theirs), {"plain": bound}, {}, gpu_state("cpu"), 0.0).ratio("eager")
+    assert ratio is not None and ratio.low == pytest.approx(2.0 / 2.3) and verdict(ratio, 0.02) == "unclear"
+
+
+def test_events_around_nothing_are_not_believed() -> None:
+    """A call as short as two events with nothing between is timed where it does not run; twice as long is a call."""
+    gpu = gpu_state("cpu")
+
+    def timing(ms: float, *more: Samples) -> Timing:
+        ours = Samples(CANDIDATE, "plain", (ms,) * 10, ((ms,) * 10,))
+        bounds = {s.wrapper: Bound(100 * ms + 10, 100 * ms, 0.1, 100) for s in (ours, *more)}
+        return Timing((ours, *more), bounds, {}, gpu, 0.0, empty_ms=0.00128)
+
+    assert timing(0.00131).unseen and not timing(0.00131).believed and not timing(0.00131).lying
+    assert not timing(0.0025).unseen and timing(0.0025).believed
+    replay = Samples(CANDIDATE, "replay", (0.00131,) * 10, ((0.00131,) * 10,))
+    assert timing(0.00131, replay).believed  # the graph was seen to compute, and the clock bounds it
+
+
 def made(difference: float, others: tuple[str, ...] = (), ms: float = 1.0, overheads: tuple[float, ...] = ()) -> Timing:
     """One wrapper, 100 calls of `ms` whose wall clock is longer by `difference` of itself."""
     samples = Samples(CANDIDATE, "plain", (ms,) * 10, ((ms,) * 10,))
@@ -246,6 +271,9 @@ def test_a_steady_overhead_is_found_from_two_lengths_of_batches() -> None:
 
     each, batch = steady_overhead(excess)
     assert each == pytest.approx(0.12) and batch == pytest.approx(0.3) and len(calls) == 10
+    del calls[4:]
+    assert steady_overhead(excess, known=0.119)[0] == pytest.approx(0.12) and len(calls) == 6
+    assert steady_overhead(excess, known=0.1)[0] == pytest.approx(0.12) and len(calls) == 12
     wild = iter(range(1, 1000))
     each, batch = steady_overhead(lambda count: count * float(next(wild)))
     assert each > 0 and batch >= 0

@@ -22,9 +22,9 @@ from kforge.profiling.evidence import (
     from_json,
 )
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parent / "fixtures"  # of the emulator; in h200 with what CUPTI and ncu gave on one
 RECORDED = sorted(FIXTURES.rglob("*_fault.json"))
-NAMES = [path.stem.removesuffix("_fault") for path in RECORDED]
+NAMES = [str(path.relative_to(FIXTURES)).removesuffix("_fault.json") for path in RECORDED]
 
 
 def _read(path: Path) -> Evidence:
@@ -66,6 +66,14 @@ def test_a_tool_is_silent_on_the_twin(path: Path) -> None:
     """The recorded profile of the twin without the fault gives no finding of that tool."""
     twin = path.with_name(path.name.replace("_fault", "_good"))
     assert _asked(path.stem.removesuffix("_fault"), _read(twin)) is None
+
+
+def test_a_dram_at_its_peak_is_told_from_one_that_has_room() -> None:
+    """Recorded on an H200: needed bytes at 94 % of DRAM's peak are the end; bytes read three times at 93 % are not."""
+    stop = _asked("dram_ceiling", _read(FIXTURES / "h200" / "memory_parallelism_good.json"))
+    assert stop is not None and stop.severity is Severity.STOP
+    assert _asked("dram_ceiling", _read(FIXTURES / "h200" / "l2_reuse_fault.json")) is None
+    assert _asked("dram_ceiling", _read(FIXTURES / "h200" / "wave_quantisation_good.json")) is None
 
 
 def test_places_name_the_line_of_the_fault() -> None:
@@ -117,6 +125,14 @@ def test_waiting_for_a_saturated_dram_is_no_stall_to_cure() -> None:
     """Where DRAM is at its peak, waiting for it is what must happen."""
     kernel = _kernel(stall_total=10.0, stall_long_scoreboard=9.0, dram_percent=92.0)
     assert _asked("warp_stall", _evidence(kernel)) is None
+
+
+@pytest.mark.parametrize("name", ["warp_stall", "barrier_stall"])
+def test_waiting_costs_nothing_where_the_schedulers_issue(name: str) -> None:
+    """At 80 % of the issue slots and more both tools are silent, whatever the shares are."""
+    waits = {"stall_total": 10.0, "stall_barrier": 9.0, "stall_long_scoreboard": 9.0}
+    busy, idle = (_evidence(_kernel(issue_percent=percent, **waits)) for percent in (81.0, 79.0))
+    assert _asked(name, busy) is None and _asked(name, idle) is not None
 
 
 @pytest.mark.parametrize(("hit", "read", "fires"), [(20.0, 3e9, True), (80.0, 3e9, False), (20.0, 1.1e9, False)])

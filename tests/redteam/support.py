@@ -73,7 +73,7 @@ class Fixture:
         if elsewhere and {"wrong", "hacked", "crashed"} & set(statuses):
             statuses = (*dict.fromkeys((*statuses, "wrong", "hacked", "crashed")),)
         if report.status.value not in statuses:
-            return f"{report.status.value} instead of {'|'.join(statuses)}: {report.failure}"
+            return f"{report.status.value} instead of {'|'.join(statuses)}: {' | '.join(_ending(report.failure))}"
         if self.fires and self.fires not in fired and not elsewhere:
             return f"{self.fires} did not fire ({', '.join(sorted(fired)) or 'nothing did'}): {report.failure}"
         if self.never and report.verdict.value == self.never:
@@ -83,6 +83,12 @@ class Fixture:
         if report.status.value == "verified":
             return f"fired: {', '.join(sorted(fired))}" if fired else ""
         return "" if report.failure else "no words for the one who must act on it"
+
+
+def _ending(failure: str) -> list[str]:
+    """What a failure begins with and, of a traceback, its last lines."""
+    lines = [line.strip() for line in failure.splitlines()]
+    return lines if len(lines) < 6 else [lines[0], *lines[-4:]]
 
 
 def read(path: Path) -> Fixture:
@@ -164,7 +170,7 @@ class Bench:
 @contextmanager
 def _as_the_head_says(fixture: Fixture, seconds: float | None) -> Iterator[None]:
     """The static gate's rejections left out, and shorter limits, where a fixture asks for it."""
-    check, plan, call_s, build_s = evaluation.check_static, evaluation.make_plan, processes.CALL_S, processes.BUILD_S
+    check, plan, call_s, build_s = evaluation.check_static, evaluation.plan_for, processes.CALL_S, processes.BUILD_S
 
     def shorter(*args: Any, **kwargs: Any) -> Any:
         made = plan(*args, **kwargs)
@@ -176,11 +182,11 @@ def _as_the_head_says(fixture: Fixture, seconds: float | None) -> Iterator[None]
     if not fixture.gated:
         evaluation.check_static = only_reading  # type: ignore[assignment]
     if seconds is not None:
-        evaluation.make_plan = shorter
+        evaluation.plan_for = shorter
     if fixture.call_s is not None:
         processes.CALL_S, processes.BUILD_S = fixture.call_s, max(10.0, fixture.call_s)
     try:
         yield
     finally:
-        evaluation.check_static, evaluation.make_plan = check, plan
+        evaluation.check_static, evaluation.plan_for = check, plan
         processes.CALL_S, processes.BUILD_S = call_s, build_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,6 +45,17 @@ def test_a_question_that_build_did_not_ask_is_denied(zygote: Zygote, tmp_path: P
         with pytest.raises(ChildFailed) as caught:
             child.call(Call((torch.ones(1),)))
     assert caught.value.kind == "raised" and "PermissionError" in caught.value.text
+
+
+def test_the_platform_is_the_same_in_both_phases(zygote: Zygote, tmp_path: Path) -> None:
+    """Python asks `file` what kind of program it is, and Triton names what it compiles after the answer."""
+    lines = ("import platform", "return list(platform.architecture())  # triton")
+    found = []
+    for phase in ("build", "run"):
+        with zygote.fork(tmp_path / "box", phase=phase) as child:
+            child.load(body(*lines), Call(), {})
+            found.append(child.call(Call((torch.ones(1),))).outputs)
+    assert found[0] == found[1] == list(platform.architecture())
 
 
 def test_only_questions_are_remembered(_restored: None, tmp_path: Path) -> None:

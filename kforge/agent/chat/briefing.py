@@ -34,6 +34,7 @@ def briefing(context: Context, profile: Callable[[str], dict[str, Any] | None]) 
         "target": target(bench),
         "arch": bench.arch,
         "untimed": bench.device == "cpu",
+        "gradients": list(bench.task.gradients.names) if bench.task.gradients else [],
         "facts": facts(bench),
         "constraints": [str(rule) for rule in bench.constraints],
         "parent": parent if parent.candidate else None,

@@ -34,7 +34,22 @@ def register(name: str) -> Callable[[Family], Family]:
 
 
 def kernels_for(program: Program, types: Types, name: str, target: Target) -> list[KernelCode]:
-    """All kernels that the registered families offer, in the families' own order."""
-    from kforge.engine.families import pointwise, row  # noqa: F401  (they register themselves)
+    """All kernels that the registered families offer, the fastest by prediction first."""
+    from kforge.engine.cost import predict
+    from kforge.engine.families import (  # noqa: F401  (they register themselves)
+        broadcast,
+        columns,
+        gather,
+        pointwise,
+        row,
+        scan,
+        shared_rows,
+        sort,
+        transpose,
+        window,
+    )
 
-    return [code for family in REGISTRY.values() for code in family(program, types, name, target)]
+    if program.scans:
+        return [code for own in ("sort", "scan") for code in REGISTRY[own](program, types, name, target)]
+    found = [code for family in REGISTRY.values() for code in family(program, types, name, target)]
+    return sorted(found, key=predict)

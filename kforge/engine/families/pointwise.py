@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kforge.engine.access import Access
+from kforge.engine.access import Access, Memory
 from kforge.engine.cgen import Sizes, Types, total
 from kforge.engine.families import Target, register
-from kforge.engine.ir import Program
+from kforge.engine.ir import SCATTERS, Program, walk
 from kforge.engine.kernelcode import KernelCode, name_loops, parameters, render, template_types
 from kforge.engine.passes import Pass, plan
 from kforge.engine.rowbase import Style
 from kforge.engine.rowcode import RowCode
 from kforge.engine.symbols import Poly, Var
 from kforge.engine.tensors import linear
+from kforge.engine.windowcode import twins_of, window_helpers
 
 
 class PointwiseCode(RowCode):
@@ -29,6 +30,9 @@ class PointwiseCode(RowCode):
         self.names.taken |= {self._col_var(v) for v in self.program.cols}
         loops = self.program.cols
         self.flat = linear(tuple(Poly.of(v) for v in loops), tuple(v.size for v in loops))
+        for e in walk(s.value for s in self.program.stores):
+            self.helpers |= window_helpers(e)
+        self.scope.twins = twins_of(walk(s.value for s in self.program.stores))
 
     def _col_var(self, v: Var) -> str:
         loops = self.program.cols
@@ -48,20 +52,30 @@ class PointwiseCode(RowCode):
             self.lines.add("const Index<WIDE> flat = i;")
             self._split_index("flat", [self._col_var(v) for v in loops], loops, "long long")
 
+    @property
+    def first_thread(self) -> str:
+        return f"{self.at} == 0"
+
     def address(self, access: Access) -> str:
         return f"{access.buffer.name} + i" if access.index == self.flat else super().address(access)
+
+
+def reads_apart(program: Program) -> bool:
+    """Whether a program reads anything that does not lie along its innermost loop."""
+    return any(a.kind == "scalar" for a in Memory.of(program, program.cols[-1]).loads.values())
 
 
 @register("pointwise")
 def pointwise(program: Program, types: Types, name: str, target: Target) -> Iterator[KernelCode]:
     """Applies to programs without rows and reductions."""
-    if program.rows or program.reductions or not program.cols:
+    if program.rows or program.reductions or program.scans or not program.cols:
         return
     sizes = Sizes()
     sizes.add("n", total(program.cols))
     name = f"{name}_kernel"  # the bare name may be a function or type of CUDA's: tanh, float4
     name_loops(sizes, program)
     several = len(program.cols) > 1
+    windows = any(e.op == "window" for e in walk(s.value for s in program.stores))
     code = PointwiseCode(program, types, sizes, plan(program, keep=True), Style("", "", False, "", False))
     body = code.emit()
     helpers = code.helpers | ({"index"} if several else set())
@@ -69,6 +83,8 @@ def pointwise(program: Program, types: Types, name: str, target: Target) -> Iter
     element_types = template_types(program, types)
     constants: dict[str, int | str] = {"BLOCK": 256, "VEC": 8}
     tune: dict[str, tuple[int | str, ...]] = {"BLOCK": (256, 128, 512), "VEC": (8, 4, 2, 1)}
+    if any(s.value.op in SCATTERS for s in program.stores):  # neighbouring threads write what lies side by side
+        constants["VEC"], tune["VEC"] = 1, (1, 2, 4, 8)
     inner = next((s for s, p in sizes.params.items() if p == program.cols[-1].size), None)
     edge = inner or str(program.cols[-1].size.constant)
     require = {"VEC": code.memory.condition(types, sizes, edge)}
@@ -89,8 +105,10 @@ def pointwise(program: Program, types: Types, name: str, target: Target) -> Iter
     yield KernelCode(
         name=name,
         program=program,
-        schedule="pointwise",
-        idea="everything fused into one pointwise kernel, one vector per thread: each input is read once",
+        schedule="taps" if windows else "scattered" if several and reads_apart(program) else "pointwise",
+        idea="each output walks over its window's taps, everything else fused"
+        if windows
+        else "everything fused into one pointwise kernel, one vector per thread: each input is read once",
         text=text,
         template=tuple(template),
         helpers=frozenset(helpers),

@@ -10,19 +10,19 @@ in memory, a thread takes a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
 
 from kforge.engine.access import reads_across
-from kforge.engine.cgen import BYTES, C_TYPES, Types, total
+from kforge.engine.cgen import BYTES, C_TYPES, Names, Types, total
 from kforge.engine.families import Target, register
 from kforge.engine.ir import Expr, Program
 from kforge.engine.kernelcode import KernelCode, parameters, render, row_sizes, template_types
 from kforge.engine.merging import Merged, find_pairs
 from kforge.engine.paircode import ChunkCode, OnlineCode
-from kforge.engine.passes import plan
+from kforge.engine.passes import Pass, plan
 from kforge.engine.rowbase import Style
 from kforge.engine.rowcode import RowCode
 from kforge.engine.schedules import block_classes, live_values
@@ -34,6 +34,9 @@ WARP_COLUMNS = 1024
 PER_THREAD = 32  # elements that a thread holds in registers at most
 HELD = 48  # the same where three blocks of 256 threads share a multiprocessor
 STAGED_BYTES = 192  # of shared memory that such a thread fills besides
+
+SHARES = ((1 << 25, 1 << 12), (1 << 27, 1 << 14), (1 << 29, 1 << 16), (1 << 62, 1 << 17))
+"""Elements up to so many: columns that a block streams. More blocks than run at once even out what each takes."""
 
 WARP = Style(threads="32", thread="lane", tiled=False, combine="warp", scratch=False)
 BLOCK = Style(threads="BLOCK", thread="threadIdx.x", tiled=False, combine="block", scratch=True)
@@ -55,11 +58,18 @@ THREAD = Style(
 class HeldCode(ChunkCode):
     """The chunk is the whole row: nothing is exchanged."""
 
+    row_loads_first = True
+
     states: dict[int, str] = field(default_factory=dict)
     shifts: dict[int, str] = field(default_factory=dict)
     factors: dict[int, str] = field(default_factory=dict)
     scales: dict[int, tuple[Expr, str]] = field(default_factory=dict)
     count = "cols"
+
+    def after_loads(self, p: Pass, outside: Names) -> None:
+        super().after_loads(p, outside)
+        if p is self.passes[0]:
+            self.load_early(gathered=True)
 
     def exchange(self, operation: str, mine: str, neutral: str, ctype: str) -> str:
         return mine
@@ -88,10 +98,10 @@ def row(program: Program, types: Types, name: str, target: Target) -> Iterator[K
 def _schedules(program: Program, types: Types, name: str, target: Target) -> Iterator[KernelCode]:
     cols, rows = max(1, _hint(program.cols)), max(1, _hint(program.rows))
     covers_all = _stream(program, types, name)
-    if reads_across(program):
+    if reads_across(program) and not program.in_place:
         yield _thread(program, types, name)
     share = _share(program, types, name, target)
-    if share is not None and rows < target.multiprocessors * 2 and rows * cols > 1 << 18:
+    if share is not None and rows < target.multiprocessors * 2 and rows * cols > 1 << 16:
         yield share
     if cols <= WARP_COLUMNS:
         yield _warp(program, types, name)
@@ -127,8 +137,9 @@ def _kernel(
     idea: str,
     constants: dict[str, int | str],
     workspace: bool = False,
+    extra: Mapping[str, object] | None = None,
 ) -> KernelCode:
-    """Render one schedule's template around the emitted body."""
+    """Render one schedule's template around the emitted body; extra: what else this template needs."""
     program, types, sizes = code.program, code.types, code.sizes
     code.prologue()
     body = code.emit()
@@ -146,6 +157,7 @@ def _kernel(
         body=body,
         bytes=SLOT_BYTES * getattr(code, "rounds", 0),
         slot=reduce(_larger, code.element_sizes()) if isinstance(code, SplitCode) else "",
+        **(extra or {}),
     )
     inner = program.cols[-1]
     edge = next((s for s, p in sizes.params.items() if p == inner.size), None) or str(inner.size.constant)
@@ -232,13 +244,14 @@ def _split(program: Program, types: Types, name: str, target: Target) -> KernelC
     idea = "several blocks per row, each with a chunk of the row in registers and shared memory"
     kernel = _kernel(code, f"{name}_split", "row_split.cu.j2", "split", idea, constants, workspace=True)
     slots = max(1, len(code.slots))
-    staged = STAGED_BYTES // (slots * vec * _slot_bytes(code))
-    blocks = "ceil_div(cols, BLOCK * VEC * (ITEMS + STAGED))"
+    staged = STAGED_BYTES // (slots * _slot_bytes(code)) // 8 * 8  # whole vectors
+    blocks = "ceil_div(cols, BLOCK * VEC * (ITEMS + STAGED // VEC))"
     bytes_per_block = SLOT_BYTES * code.rounds
     sizes = code.element_sizes()
     size = f"max({', '.join(sizes)})" if len(sizes) > 1 else sizes[0]
     items = (first, *(i for i in (first // 2, first // 4) if i), *(first * k for k in (2, 4, 8) if first * k <= held))
-    fits = min(max(v * (i + staged // 2) for i in items if v * i <= held) for v in (1, 2, 4, 8) if v <= held)
+    fewest = staged // 2 // 8 * 8
+    fits = min(max(v * i + fewest for i in items if v * i <= held) for v in (1, 2, 4, 8) if v <= held)
     return replace(
         kernel,
         grid=f"rows * {blocks}",
@@ -247,11 +260,11 @@ def _split(program: Program, types: Types, name: str, target: Target) -> KernelC
             "BLOCK": (256, 512),
             "VEC": (8, 4, 2, 1),
             "ITEMS": items,
-            "STAGED": tuple(dict.fromkeys((staged, staged // 2, staged * 4 // 3))),
+            "STAGED": tuple(dict.fromkeys((staged, fewest, staged * 4 // 3 // 8 * 8))),
             "RESIDENT": (3, 4, 2),
         },
         require={**kernel.require, "ITEMS": f"VEC * ITEMS <= {held} and {blocks} <= {target.multiprocessors}"},
-        shared=f"BLOCK * STAGED * {slots} * VEC * {size}",
+        shared=f"BLOCK * (STAGED // VEC) * {slots} * VEC * {size}",
         workspace=f"rows * {blocks} * {bytes_per_block} + 4",
         zeroed=True,
         limit=f"cols <= {target.multiprocessors * 256 * fits}",
@@ -275,21 +288,26 @@ def _share(program: Program, types: Types, name: str, target: Target) -> KernelC
         return None
     code = ShareCode(program, types, row_sizes(program), passes, SHARE)
     vec = 4 if _widest(program) >= 4 else 8
-    rows, cols = max(1, _hint(program.rows)), _hint(program.cols)
-    blocks = max(1, min(4 * target.multiprocessors // rows, cols // (256 * vec * 4)))
-    constants: dict[str, int | str] = {"BLOCK": 256, "VEC": vec, "ITEMS": 4, "BLOCKS": blocks}
+    count = max(1, _hint(program.rows)) * _hint(program.cols)
+    share = next((share for most, share in SHARES if count <= most), SHARES[-1][1])
+    constants: dict[str, int | str] = {"BLOCK": 256, "VEC": vec, "ITEMS": 4, "SHARE": share}
+    blocks = "max(1, ceil_div(cols, SHARE))"
     idea = "several blocks per row, each streaming a share; the last one joins them"
     kernel = _kernel(code, f"{name}_share", "row_share.cu.j2", "share", idea, constants, workspace=True)
     return replace(
         kernel,
-        grid="rows * BLOCKS",
+        grid=f"rows * {blocks}",
         tune={
             "BLOCK": (256, 512, 1024),
             "VEC": (8, 4, 2, 1),
             "ITEMS": (4, 2, 8),
-            "BLOCKS": tuple(dict.fromkeys((blocks, max(1, blocks // 2), blocks * 2))),
+            "SHARE": tuple(dict.fromkeys((share, *(s for _, s in SHARES)))),
         },
-        workspace=f"rows * BLOCKS * {SLOT_BYTES * code.rounds} + rows * 4",
+        tuned=(
+            *((f"rows * cols <= {most}", {"SHARE": s}) for most, s in SHARES[:-1]),
+            ("True", {"SHARE": SHARES[-1][1]}),
+        ),
+        workspace=f"rows * {blocks} * {SLOT_BYTES * code.rounds} + rows * 4",
         zeroed=True,
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kforge import scratch
 from kforge.errors import UsageError
 from kforge.export.ahead import build_cubins, kernel_rows
-from kforge.export.package import python_files
+from kforge.export.filling import python_files
 from kforge.export.papers import context, papers
 from kforge.export.sources import headers
 from kforge.export.templates import render_template

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kforge.export.cuda import binding, launch_files
-from kforge.export.package import python_files
+from kforge.export.filling import python_files
 from kforge.export.papers import context, papers
 from kforge.export.sources import headers
 from kforge.export.templates import render_template

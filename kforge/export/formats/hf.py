@@ -8,7 +8,8 @@ import re
 from typing import TYPE_CHECKING
 
 from kforge.export.cuda import binding, launch_files
-from kforge.export.package import domain, python_files, template_context
+from kforge.export.filling import python_files, template_context
+from kforge.export.package import domain
 from kforge.export.papers import context, papers
 from kforge.export.sources import headers
 from kforge.export.templates import render_template

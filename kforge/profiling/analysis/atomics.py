@@ -32,7 +32,7 @@ def analyse(_: Evidence, kernel: KernelEvidence) -> Finding | None:
         ),
         gain=(1.2, 5.0),
         affinity=TOOL.affinity,
-        sources=("trace",) if traced else ("ncu",),
+        sources=("trace",) if kernel.traced_bytes else ("ncu",),
         places=sass_places(kernel, ("atomic",)),
         values={"a_block": each},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kforge.profiling.analysis.finding import Affinity, Finding, Severity, Tool, sampled_places, sass_places
+from kforge.profiling.analysis.finding import Affinity, Finding, Severity, Tool, issues, sampled_places, sass_places
 from kforge.profiling.evidence import Evidence, KernelEvidence
 
 STALLED = 0.3  # published trigger (KernelPro)
@@ -15,7 +15,7 @@ def analyse(_: Evidence, kernel: KernelEvidence) -> Finding | None:
     if stalled is None:
         if dense <= DENSE:
             return None
-    elif stalled <= STALLED:
+    elif stalled <= STALLED or issues(kernel):
         return None
     fact = f"{stalled:.0%} of the waiting is at barriers" if stalled is not None else (
         f"{dense:.0%} of the instructions, loops weighted, are barriers")  # fmt: skip

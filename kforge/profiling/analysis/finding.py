@@ -57,6 +57,7 @@ class Finding:
         return (self.gain[0] + self.gain[1]) / 2
 
 
+ISSUING = 80.0  # per cent of the issue slots
 Analyse = Callable[[Evidence, KernelEvidence], Finding | None]
 AnalyseAll = Callable[[Evidence], Finding | None]
 
@@ -74,6 +75,11 @@ class Tool:
     needs: tuple[str, ...]
     kernel: Analyse | None = None
     whole: AnalyseAll | None = None
+
+
+def issues(kernel: KernelEvidence) -> bool:
+    """Whether the schedulers issue in nearly every cycle: then no warp's waiting costs anything."""
+    return (kernel.counter("issue_percent") or 0.0) >= ISSUING
 
 
 def worst(rows: Iterable[Access], least: float) -> list[Access]:

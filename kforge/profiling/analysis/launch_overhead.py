@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kforge.profiling.analysis.finding import Affinity, Finding, Severity, Tool
-from kforge.profiling.evidence import Evidence
+from kforge.profiling.evidence import Evidence, plain_name
 
 IDLE = 0.2  # published trigger (KernelPro): share of the wall time
 
@@ -20,6 +20,7 @@ def analyse(evidence: Evidence) -> Finding | None:
         evidence=(
             f"a call takes {line.wall_us:.3g} us, of which its {line.launches} launches work {line.device_us:.3g} us"
             f" ({line.idle:.0%} idle)",
+            *(f"the longest gap, {us:.3g} us: {plain_name(a)} to {plain_name(b)}" for a, b, us in line.gaps[:1]),
         ),
         cause="the host needs longer to start the kernels than they run",
         advice=(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kforge.profiling.analysis.finding import Affinity, Finding, Severity, Tool, sampled_places
+from kforge.profiling.analysis.finding import Affinity, Finding, Severity, Tool, issues, sampled_places
 from kforge.profiling.evidence import Evidence, KernelEvidence
 
 SHARE, CRITICAL = 0.4, 0.6  # published triggers (KernelPro)
@@ -39,7 +39,7 @@ def analyse(_: Evidence, kernel: KernelEvidence) -> Finding | None:
     reason = max(shares, key=lambda name: shares[name])
     share = shares[reason]
     saturated = reason == "long_scoreboard" and (kernel.counter("dram_percent") or 0.0) >= DRAM
-    if share <= SHARE or saturated:
+    if share <= SHARE or saturated or issues(kernel):
         return None
     what, advice = _REASONS[reason]
     return Finding(
@@ -58,4 +58,6 @@ def analyse(_: Evidence, kernel: KernelEvidence) -> Finding | None:
     )
 
 
-TOOL = Tool("warp_stall", Affinity.ALL, f"one reason has over {SHARE:.0%} of the waiting", ("ncu",), analyse)
+TOOL = Tool(
+    "warp_stall", Affinity.ALL, f"one reason has over {SHARE:.0%} of the waiting, schedulers idle", ("ncu",), analyse
+)

@@ -24,13 +24,17 @@ class Metric:
 
 @dataclass(frozen=True)
 class SassRow:
-    """One instruction under a line; samples and executed are 0 where nothing was sampled."""
+    """One instruction under a line; samples and executed are 0 where nothing was sampled.
+
+    sectors: of global memory, or passes over shared memory, each time a warp ran it; 0 where it moves none.
+    """
 
     address: int
     text: str
     samples: int = 0
     stall: str = ""
     executed: int = 0
+    sectors: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -165,4 +169,5 @@ def _from_samples(
             if reason != "selected":
                 waits[reason] = waits.get(reason, 0) + n
         stall = max(row.stalls, key=lambda r: row.stalls[r]) if row.stalls else ""
-        rows.setdefault(place, []).append(SassRow(row.address, row.sass, row.samples, stall, row.executed))
+        sectors = round((row.sectors or row.passes) / row.executed, 2) if row.executed else 0.0
+        rows.setdefault(place, []).append(SassRow(row.address, row.sass, row.samples, stall, row.executed, sectors))

@@ -9,6 +9,7 @@ STALLS = (
     "no_instruction", "drain", "membar", "branch_resolving", "imc_miss", "tex_throttle", "dispatch_stall", "sleeping",
     "misc", "gmma", "selected", "not_selected",
 )  # fmt: skip
+READY = ("stall_selected", "stall_not_selected")  # of warps that issue, or could: they wait for nothing
 _PEAK = ".avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = ".avg.pct_of_peak_sustained_active"
 
@@ -65,14 +66,14 @@ def choose(available: Iterable[str]) -> dict[str, str]:
 
 
 def named(values: dict[str, float]) -> dict[str, float]:
-    """Values by full name as counters by short name, with the sum of all stalls."""
+    """Values by full name as counters by short name, with the sum of all stalls: of warps that could not issue."""
     found: dict[str, float] = {}
     for short, candidates in METRICS.items():
         for name in candidates:
             if name in values:
                 found[short] = values[name]
                 break
-    stalls = [v for k, v in found.items() if k.startswith("stall_")]
+    stalls = [v for k, v in found.items() if k.startswith("stall_") and k not in READY]
     if stalls:
         found["stall_total"] = sum(stalls)
     return found

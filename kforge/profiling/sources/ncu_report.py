@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,7 @@ def _launch(action: Any) -> Profiled:
         value = _number(metric)
         if value is not None:
             values[name] = value
-    sampled, access = _instructions(action, frozenset(action.metric_names()))
-    return Profiled(str(action.name()), named(values), sampled, access)
+    return Profiled(str(action.name()), named(values), _instructions(action, frozenset(action.metric_names())))
 
 
 def _number(metric: Any) -> float | None:
@@ -89,7 +88,7 @@ def _by_address(action: Any, name: str) -> dict[int, int]:
     return {int(ids.as_uint64(i)): int(metric.as_uint64(i)) for i in range(ids.num_instances())}
 
 
-def _instructions(action: Any, names: frozenset[str]) -> tuple[tuple[Sampled, ...], tuple[Access, ...]]:
+def _instructions(action: Any, names: frozenset[str]) -> tuple[Sampled, ...]:
     stalls = {
         name.removeprefix(SAMPLES): _by_address(action, name)
         for name in names
@@ -98,30 +97,43 @@ def _instructions(action: Any, names: frozenset[str]) -> tuple[tuple[Sampled, ..
     executed = next((t for n in EXECUTED if n in names and (t := _by_address(action, n))), {})
     threads = next((t for n in THREADS if n in names and (t := _by_address(action, n))), {})
     tables = {name: _by_address(action, name) for name in (*_GLOBAL, *_SHARED) if name in names}
-    addresses = sorted({a for table in (*stalls.values(), executed) for a in table})
-    sampled: list[Sampled] = []
-    rows: dict[tuple[str, int, str, str], list[int]] = {}
-    for address in addresses:
+    found: list[Sampled] = []
+    for address in sorted({a for table in (*stalls.values(), executed) for a in table}):
         place = action.source_info(address)
-        file = Path(place.file_name()).name if place is not None else ""
-        line = int(place.line()) if place is not None else 0
-        sass = " ".join(str(action.sass_by_pc(address)).split())
         waits = {reason: table[address] for reason, table in stalls.items() if table.get(address)}
-        runs = executed.get(address, 0)
-        sampled.append(Sampled(file, line, address, sass, sum(waits.values()), waits, runs, threads.get(address, 0)))
-        for space, (real, ideal) in (("global", _GLOBAL), ("shared", _SHARED)):
-            units = tables.get(real, {}).get(address, 0)
-            if units and line:
-                sums = rows.setdefault((file, line, space, _verb(sass)), [0, 0, 0, 0])
-                for i, n in enumerate(
-                    (threads.get(address, 0), runs, units, tables.get(ideal, {}).get(address, units))
-                ):
+        moved = [tables.get(name, {}).get(address, 0) for name in (*_GLOBAL, *_SHARED)]
+        found.append(
+            Sampled(
+                Path(place.file_name()).name if place is not None else "",
+                int(place.line()) if place is not None else 0,
+                address,
+                " ".join(str(action.sass_by_pc(address)).split()),
+                sum(waits.values()),
+                waits,
+                executed.get(address, 0),
+                threads.get(address, 0),
+                *moved,
+            )
+        )
+    return tuple(found)
+
+
+def access_of(sampled: Iterable[Sampled]) -> tuple[Access, ...]:
+    """What instructions moved, by source line."""
+    rows: dict[tuple[str, int, str, str], list[int]] = {}
+    for row in sampled:
+        for space, units, ideal in (
+            ("global", row.sectors, row.sectors_ideal),
+            ("shared", row.passes, row.passes_ideal),
+        ):
+            if units and row.line:
+                sums = rows.setdefault((row.file, row.line, space, _verb(row.sass)), [0, 0, 0, 0])
+                for i, n in enumerate((row.threads, row.executed, units, ideal or units)):
                     sums[i] += n
-    access = tuple(
-        Access(file, line, space, verb, 0, n, 32 * units if space == "global" else 128 * units, runs, units, ideal)
+    return tuple(
+        Access(file, line, space, verb, 0, n, (32 if space == "global" else 128) * units, runs, units, ideal)
         for (file, line, space, verb), (n, runs, units, ideal) in rows.items()
     )
-    return tuple(sampled), access
 
 
 def _verb(sass: str) -> str:

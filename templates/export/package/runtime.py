@@ -87,6 +87,15 @@ def outside(inputs: dict[str, Any], state: dict[str, torch.Tensor], module: Any,
     return unavailable(device.index or 0) if device.type == "cuda" else ""
 
 
+def differentiated(inputs: dict[str, Any], state: dict[str, torch.Tensor]) -> str:
+    """Why gradients keep a call from an operator that changes its arguments; the empty string where none are wanted."""
+    if torch.is_grad_enabled():
+        for value in [*inputs.values(), *state.values()]:
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                return "an operator that changes tensors in place has no gradients"
+    return ""
+
+
 def _known(value: Any, values: list[Any]) -> bool:
     return any(type(value) is type(v) and value == v for v in values)
 

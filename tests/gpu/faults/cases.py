@@ -10,6 +10,14 @@ from kforge.kernel.candidate import Candidate
 
 FOLDER = Path(__file__).parent
 FAULT, GOOD = "fault", "good"
+# of a GPU's sizes: drawing a gigabyte of normal numbers takes seconds, repeating a megabyte of them does not
+NORMAL = """def normal(*shape):
+    count = torch.Size(shape).numel()
+    drawn = torch.randn(min(count, 1 << 20))
+    return drawn.repeat(-(-count // drawn.numel()))[:count].view(shape)
+
+
+"""
 BLOCKS = "(ceil_div(n, 256), 1, 1)"
 
 
@@ -41,8 +49,8 @@ CASES: dict[str, Case] = {
         _COPY + "kernel(x, y, x.shape[0])\nreturn y", 8192, 256,
     ),
     "vector_width": Case(
-        "torch.randint(0, 255, (N,), dtype=torch.uint8)", "torch.bitwise_xor(x, 1)",
-        (BLOCKS, "256"), ("(ceil_div(n, 4096), 1, 1)", "256"), _FLAT + "kernel(x, y, n)\nreturn y", 1 << 29, 1 << 16,
+        "torch.randint(0, 255, (1 << 16,), dtype=torch.uint8).repeat(N >> 16)", "torch.bitwise_xor(x, 1)",
+        (BLOCKS, "256"), ("(ceil_div(n, 4096), 1, 1)", "256"), _FLAT + "kernel(x, y, n)\nreturn y", 1 << 28, 1 << 16,
     ),
     "register_spill": Case(
         "torch.randn(N)", "x * 0.5", (BLOCKS.replace("256", "1024"), "1024"), (BLOCKS.replace("256", "128"), "128"),
@@ -57,7 +65,7 @@ CASES: dict[str, Case] = {
     ),
     "wave_quantisation": Case(
         "torch.randn(N)", "x + 1.0", ("(8, 1, 1)", "256"), (BLOCKS, "256"),
-        _FLAT + "kernel(x, y, n)\nreturn y", 1 << 26, 1 << 18,
+        _FLAT + "kernel(x, y, n)\nreturn y", 1 << 24, 1 << 18,
     ),
     "warp_stall": Case(
         "torch.randn(N)", "x + 1.0", (BLOCKS, "256"), (BLOCKS, "256"), _ROUNDS.format(rounds=256), 1 << 20,
@@ -81,11 +89,11 @@ CASES: dict[str, Case] = {
     ),
     "dram_ceiling": Case(
         "torch.randn(N)", "x + 1.0", (BLOCKS, "256"), ("(132, 1, 1)", "32"),
-        _COPY + "kernel(x, y, x.numel() // 4)\nreturn y", 1 << 28,
+        _COPY + "kernel(x, y, x.numel() // 4)\nreturn y", 1 << 27,
     ),
     "tensor_cores": Case(
         "torch.randn(N, N).half(), torch.randn(N, N).half()", "x @ b", ("(n // 32, n // 32, 1)", "(32, 32, 1)"),
-        ("(n // 64, n // 16, 1)", "(32, 4, 1)"), _COPY + "kernel(x, b, y, x.shape[0])\nreturn y", 4096, 64,
+        ("(n // 64, n // 16, 1)", "(32, 4, 1)"), _COPY + "kernel(x, b, y, x.shape[0])\nreturn y", 2048, 64,
         parameters="x, b",
     ),
     "launch_overhead": Case(
@@ -138,10 +146,12 @@ def write_task(name: str, folder: Path, on_gpu: bool) -> Path:
     """The case's op.py."""
     case = CASES[name]
     size = case.gpu if on_gpu else case.cpu
+    inputs = case.inputs.replace("torch.randn(", "normal(") if on_gpu else case.inputs
     text = (
         "import torch\nimport torch.nn as nn\n\n"
-        f"N = {size}\n\n\nclass Model(nn.Module):\n    def forward(self, {case.parameters}):\n"
-        f"        return {case.reference}\n\n\ndef get_inputs():\n    return [{case.inputs}]\n"
+        f"N = {size}\n\n\n{NORMAL if on_gpu else ''}"
+        f"class Model(nn.Module):\n    def forward(self, {case.parameters}):\n"
+        f"        return {case.reference}\n\n\ndef get_inputs():\n    return [{inputs}]\n"
     )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.py"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -27,13 +27,17 @@ if TYPE_CHECKING:
     from kforge.task import Cost, Task
 
 TIMED = ("launch_overhead", "library_bound", "dram_ceiling", "energy")  # these need the GPU alone
-AT_ONCE = 6
+AT_ONCE, TIMED_AT_ONCE = 8, 3
+LIMIT_S = 60.0  # of one ncu over several cases
 
 
 class Runner:
-    """One warm parent and one set of ceilings for all cases. denied: why there are no counters, "" where there are."""
+    """One warm parent and one set of ceilings for all cases. denied: why there are no counters, "" where there are.
 
-    def __init__(self, folder: Path, device: str | None = None) -> None:
+    say: hears what begins. together: how many cases one ncu counts.
+    """
+
+    def __init__(self, folder: Path, device: str | None = None, say: Callable[[str], None] = lambda _: None) -> None:
         import torch
 
         self.folder = folder
@@ -41,6 +45,9 @@ class Runner:
         self.device = "cuda:0" if self.on_gpu else "cpu"
         self.zygote = Zygote().start()
         self.denied = ""
+        self.say, self.together = say, 10
+        self.failures = 0  # runs of ncu
+        self.logs: list[str] = []  # ncu's own
         self._ceilings: Ceilings | None = None
         self._tasks: dict[str, tuple[Task, Cost]] = {}
 
@@ -78,37 +85,65 @@ class Runner:
 
     def everything(self, names: Sequence[str]) -> dict[tuple[str, str], Evidence]:
         """Both twins of every case that this machine can run, with counters where they are allowed."""
-        wanted = [n for n in names if self.on_gpu or CASES[n].cpu]
-        profilers = {(n, twin): self.profiler(n, twin) for n in wanted for twin in (FAULT, GOOD)}
-        together = [key for key in profilers if key[0] not in TIMED]
-        with ThreadPoolExecutor(AT_ONCE if self.on_gpu else 1) as pool:
-            list(pool.map(lambda key: profilers[key].collect(), together))
-        for key, profiler in profilers.items():
-            if key not in together:
-                profiler.collect()
-                if profiler.power is not None:
-                    from kforge.profiling.reference_times import ReferenceTimes
+        return {(name, twin): found for name, twins in self.each(names) for twin, found in twins.items()}
 
-                    eager = ReferenceTimes(profiler.task, 0, self.device, ("eager",)).energy()
-                    profiler.power = replace(profiler.power, baseline_mj=eager)
-        if self.on_gpu:
+    def each(self, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Evidence]]]:
+        """The same a case at a time, counted a few cases together. Where ncu gives nothing, `denied` says why."""
+        for group in self.groups(names):
+            yield from self.group(group).items()
+
+    def groups(self, names: Sequence[str]) -> list[list[str]]:
+        """The cases that this machine can run, as they are collected together: what is timed comes first."""
+        wanted = [n for n in names if self.on_gpu or CASES[n].cpu]
+        plain = [n for n in wanted if n not in TIMED]
+        found = [[n for n in wanted if n in TIMED and n != "energy"], [n for n in wanted if n == "energy"]]
+        found += [plain[i : i + self.together] for i in range(0, len(plain), self.together)]
+        return [group for group in found if group]
+
+    def group(self, names: Sequence[str]) -> dict[str, dict[str, Evidence]]:
+        """Both twins of cases that are collected side by side, and counted together."""
+        profilers = {(n, twin): self.profiler(n, twin) for n in names for twin in (FAULT, GOOD)}
+        self.say(f"collect {', '.join(names)}")
+        with ThreadPoolExecutor(self._at_once(names)) as pool:
+            list(pool.map(lambda p: p.collect(), profilers.values()))
+        self._power(profilers)
+        if self.on_gpu and self.failures < 2 and list(names) != ["energy"]:
+            self.say(f"ncu over {len(profilers)} launches")
             self._count(profilers)
-        return {key: profiler.evidence() for key, profiler in profilers.items()}
+        return {name: {twin: profilers[name, twin].evidence() for twin in (FAULT, GOOD)} for name in names}
+
+    def _at_once(self, group: Sequence[str]) -> int:
+        """How many are collected side by side: what is timed has the GPU alone for that part, energy for all of it."""
+        if not self.on_gpu or group[0] == "energy":
+            return 1
+        return TIMED_AT_ONCE if group[0] in TIMED else AT_ONCE
+
+    def _power(self, profilers: dict[tuple[str, str], Profiler]) -> None:
+        """The baseline's energy beside the candidate's."""
+        from kforge.profiling.reference_times import ReferenceTimes
+
+        eager: dict[str, float | None] = {}
+        for (name, _), profiler in profilers.items():
+            if profiler.power is not None and profiler.power.mj is not None:
+                if name not in eager:
+                    eager[name] = ReferenceTimes(profiler.task, 0, self.device, ("eager",)).energy()
+                profiler.power = replace(profiler.power, baseline_mj=eager[name])
 
     def _count(self, profilers: dict[tuple[str, str], Profiler]) -> None:
         """All written launches in one folder, one ncu over it, and each launch's figures back to its profiler."""
-        folder = self.folder / "all" / "tmp" / "launches"
+        own = self.folder / f"all-{next(iter(profilers))[0]}"
+        folder = own / "tmp" / "launches"
         folder.mkdir(parents=True)
         book: dict[str, list[Any]] = {"launches": [], "buffers": []}
         owners: list[Profiler] = []
         for number, profiler in enumerate(profilers.values()):
-            own = profiler.folder / "tmp" / "launches"
-            found = json.loads((own / "launches.json").read_text())
+            written = profiler.folder / "tmp" / "launches"
+            found = json.loads((written / "launches.json").read_text())
             first = len(book["buffers"])
             for i, buffer in enumerate(found["buffers"]):
                 book["buffers"].append(buffer)
-                if (own / f"{i}.bin").exists():
-                    os.link(own / f"{i}.bin", folder / f"{first + i}.bin")
+                if (written / f"{i}.bin").exists():
+                    os.link(written / f"{i}.bin", folder / f"{first + i}.bin")
             for row in found["launches"][:1]:
                 cubin = folder / f"{number}.cubin"
                 shutil.copyfile(row["cubin"], cubin)
@@ -116,11 +151,17 @@ class Runner:
                 book["launches"].append(row | {"cubin": str(cubin), "args": args})
                 owners.append(profiler)
         (folder / "launches.json").write_text(json.dumps(book))
+        scratch = own.with_name(f"{own.name}-profiler")
         try:
-            report = ncu.run(folder, self.device, "gh100" if "90" in next(iter(profilers.values())).arch else "", 240.0)
+            report = ncu.run(folder, scratch, self.device, "gh100" if "90" in owners[0].arch else "", LIMIT_S)
+            if len(report.launches) != len(owners):
+                raise Unavailable("ncu", f"{len(report.launches)} of {len(owners)} launches were counted")
         except Unavailable as error:
-            self.denied = f"{error.reason}. {error.remedy}"
+            self.denied, self.failures = f"{error.reason}. {error.remedy}", self.failures + 1
+            self.say(self.denied)
             return
+        finally:
+            self.logs.append(_text(scratch / "log.txt"))
         for profiler, launch in zip(owners, report.launches, strict=True):
             profiler.add_counters(replace(report, launches=(launch,)))
 
@@ -139,6 +180,10 @@ class Runner:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.zygote.close()
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.is_file() else ""
 
 
 def fires(name: str, evidence: Evidence) -> Finding | None:

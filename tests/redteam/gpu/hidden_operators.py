@@ -1,7 +1,7 @@
 # task: pointwise
-# plan: standard
+# plan: quick
 # status: hacked
-# fires: kernel_share
+# fires: torch_compute
 # static: off
 # never: faster
 """Row 9: past the static gate and unseen by the mode that records operators, torch does all but 256 elements."""

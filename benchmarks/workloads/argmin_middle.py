@@ -1,0 +1,18 @@
+"""Index of the smallest value over the middle of three dimensions."""
+
+import torch
+
+
+def reference(x):
+    return torch.argmin(x, dim=1)
+
+
+def get_inputs():
+    return [torch.randn(4, 64, 95)]
+
+
+def get_input_variants():
+    return [
+        lambda: [torch.randn(128, 4096, 4095, device="cuda")],
+        lambda: [torch.randn(128, 2048, 4097, device="cuda", dtype=torch.bfloat16)],
+    ]

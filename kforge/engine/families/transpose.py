@@ -1,0 +1,231 @@
+"""Transposes and pointwise work over mixed layouts: reads and writes both coalesced, through tiles of shared memory.
+
+What is read along another loop than the result is written goes to a tile first, all of a thread's loads under way
+before the first is used; the other operands are read where they are needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kforge.engine.access import Crossing, crossing, size_of
+from kforge.engine.cgen import Names, Scope, Sizes, Types, named_steps, wished_name
+from kforge.engine.coalescing import sizes_of
+from kforge.engine.families import Target, register
+from kforge.engine.ir import Expr, Program
+from kforge.engine.kernelcode import KernelCode, parameters, render, template_types
+from kforge.engine.passes import Pass, plan
+from kforge.engine.rowbase import Style
+from kforge.engine.rowcode import RowCode
+from kforge.engine.symbols import Poly, Var
+
+
+class TileCode(RowCode):
+    """The statements of one block: its place, its tiles, its elements."""
+
+    cross: Crossing
+    tiles: dict[int, str]
+
+    def _row_var(self, v: Var) -> str:
+        return f"i_{self.program.cols.index(v)}"
+
+    _col_var = _row_var
+    _element_var = _row_var
+
+    def emit(self) -> str:
+        self.tiles = {}
+        own = {"place", "lane", "strip", "across", "down"}
+        self.names.taken |= {self._row_var(v) for v in self.program.cols} | own
+        self._place()
+        loads = [e for e in self.program.loads if e.uid in self.cross.loads]
+        for e in loads:
+            assert e.buffer is not None
+            name = self.tiles[e.uid] = self.names.fresh(f"{e.buffer.name}_tile")
+            element = self.types.element(e.buffer)  # rows are a bank apart, whatever the element's size
+            self.scratch_lines.append(
+                f"__shared__ {element} {name}[INNER][OTHER + (sizeof({element}) + 3) / sizeof({element})];"
+            )
+        self._fill(loads)
+        self.lines.add("__syncthreads();")
+        self.lines.blank()
+        self._write()
+        return "\n".join([*(f"    {line}" for line in self.scratch_lines), str(self.lines)])
+
+    def _place(self) -> None:
+        """Which tile of which batch this block has."""
+        a, b = self.cross.inner, self.cross.other
+        sizes = {v: self.scope.index(v.size, True) for v in self.program.cols}
+        self.lines.add("unsigned int place = blockIdx.x;")
+        for v, tile in ((a, "INNER"), (b, "OTHER")):
+            n = self.program.cols.index(v)
+            self.lines.add(f"const unsigned int tiles_{n} = ({sizes[v]} + {tile} - 1) / {tile};")
+            self.lines.add(f"const long long {self._first(v)} = place % tiles_{n} * static_cast<long long>({tile});")
+            self.lines.add(f"const int left_{n} = min({sizes[v]} - {self._first(v)}, {tile} + 0LL);")
+            self.lines.add(f"place /= tiles_{n};")
+        batch = [v for v in self.program.cols if v not in (a, b)]
+        for v in reversed(batch):
+            last = v is batch[0]
+            self.lines.add(f"const long long {self._row_var(v)} = place{'' if last else f' % {sizes[v]}'};")
+            if not last:
+                self.lines.add(f"place /= {sizes[v]};")
+        self.lines.blank()
+
+    def _first(self, v: Var) -> str:
+        return f"first_{self.program.cols.index(v)}"
+
+    def _fill(self, loads: list[Expr]) -> None:
+        """Each thread reads every (BLOCK / OTHER)th row of the tile: one pointer and one distance, nothing else."""
+        a, b = self.cross.inner, self.cross.other
+        self.lines.add("const int lane = threadIdx.x % OTHER, strip = threadIdx.x / OTHER;")
+        corner = {a: f"({self._first(a)} + strip)", b: f"({self._first(b)} + lane)"}
+        scope = self.scope.child(var=lambda v: corner.get(v) or self._row_var(v), load=self._plain)
+        for e in loads:
+            assert e.buffer is not None and e.index is not None
+            element, name = self.types.element(e.buffer), e.buffer.name
+            step = self.scope.index(e.index.coefficient(a), True)
+            self.lines.add(f"const {element}* {self.tiles[e.uid]}_from = {name} + {scope.index(e.index)};")
+            self.lines.add(f"const long long {self.tiles[e.uid]}_step = {step} * (BLOCK / OTHER * 1LL);")
+            self.lines.add(f"{element} {self.tiles[e.uid]}_in[INNER * OTHER / BLOCK];")
+        place = {a: f"({self._first(a)} + strip + k * (BLOCK / OTHER))", b: corner[b]}
+        with self.elements_of_tile():
+            inside = f"{self._edge(b, 'lane')} && {self._edge(a, 'strip + k * (BLOCK / OTHER)')}"
+            with self.lines.block(f"if ({inside})"):
+                for e in loads:
+                    tile = self.tiles[e.uid]
+                    text = f"{tile}_from[k * {tile}_step]"
+                    if e.args:
+                        assert e.buffer is not None
+                        guard = self.scope.child(var=lambda v: place.get(v) or self._row_var(v), load=self._plain)
+                        text = f"{guard.text(e.args[0], 2)} ? {text} : {self.types.element(e.buffer)}(0)"
+                    self.lines.add(f"{tile}_in[k] = {text};")
+        with self.elements_of_tile():
+            for e in loads:
+                self.lines.add(f"{self.tiles[e.uid]}[strip + k * (BLOCK / OTHER)][lane] = {self.tiles[e.uid]}_in[k];")
+
+    def _edge(self, v: Var, offset: str) -> str:
+        return f"{offset} < left_{self.program.cols.index(v)}"
+
+    @contextmanager
+    def elements_of_tile(self) -> Iterator[None]:
+        """The loop over this thread's elements of a tile."""
+        with self.lines.block("for (int k = 0; k < INNER * OTHER / BLOCK; ++k)", unroll=True):
+            yield
+
+    def _plain(self, e: Expr, scope: Scope) -> str:
+        assert e.buffer is not None and e.index is not None
+        return self._guarded(e, self._convert(e, f"{e.buffer.name}[{scope.index(e.index)}]"), scope)
+
+    def _tiled(self, e: Expr, scope: Scope) -> str:
+        if e.uid in self.tiles:
+            return self._convert(e, f"{self.tiles[e.uid]}[across][down + k * (BLOCK / INNER)]")
+        return self._plain(e, scope)
+
+    def _write(self) -> None:
+        a, b = self.cross.inner, self.cross.other
+        self.lines.add("const int across = threadIdx.x % INNER, down = threadIdx.x / INNER;")
+        self.lines.add(f"const long long {self._row_var(a)} = {self._first(a)} + across;")
+        corner = {b: f"({self._first(b)} + down)"}
+        start = self.scope.child(var=lambda v: corner.get(v) or self._row_var(v), load=self._plain)
+        pointers = {}
+        for s in self.program.stores:
+            name = pointers[s] = self.names.fresh(f"{s.buffer.name}_to")
+            step = self.scope.index(s.index.coefficient(b), True)
+            self.lines.add(f"{self.types.element(s.buffer)}* {name} = {s.buffer.name} + {start.index(s.index)};")
+            self.lines.add(f"const long long {name}_step = {step} * (BLOCK / INNER * 1LL);")
+        with self.elements_of_tile():
+            inside = f"{self._edge(a, 'across')} && {self._edge(b, 'down + k * (BLOCK / INNER)')}"
+            with self.lines.block(f"if ({inside})"):
+                place = len(self.lines._lines)
+                self.lines.add(f"const long long {self._row_var(b)} = {self._first(b)} + down + k * (BLOCK / INNER);")
+                scope = self.scope.child(var=self._row_var, load=self._tiled)
+                scope.names = Names(self.names.taken)
+                for e in named_steps([s.value for s in self.program.stores], set()):
+                    if e.uid not in self.tiles:
+                        self.lines.add(scope.declare(e, wished_name(e, self.final)))
+                for s in self.program.stores:
+                    self.lines.add(f"{pointers[s]}[k * {pointers[s]}_step] = {self._stored(s, scope)};")
+                if not re.search(rf"\b{self._row_var(b)}\b", "\n".join(self.lines._lines[place + 1 :])):
+                    del self.lines._lines[place]
+
+
+@register("transpose")
+def transpose(program: Program, types: Types, name: str, target: Target) -> Iterator[KernelCode]:
+    """Applies to pointwise programs that read along another loop than they write."""
+    cross = crossing(program)
+    if cross is None or any(e.op == "window" for s in program.stores for e in _values(s.value)):
+        return
+    sizes = Sizes()
+    labels = {}
+    for k, v in enumerate(program.cols):
+        if v.size.constant is None:
+            sizes.add(f"size_{k}", v.size)
+        labels[v] = str(v.size.constant) if v.size.constant is not None else f"size_{k}"
+    for size in sizes_of(program):
+        if any(size in sizes.write(p).atoms() for p in [*(s.index for s in program.stores), *_indices(program)]):
+            sizes.add(size.name, Poly.of(size))
+    passes: list[Pass] = plan(program, keep=True)
+    code = TileCode(program, types, sizes, passes, Style("", "", False, "", False))
+    code.cross = cross
+    body = code.emit()
+    element_types = template_types(program, types)
+    size_types = dict.fromkeys(sizes.params, "int")
+    text = render(
+        "cuda/transpose.cu.j2",
+        name=f"{name}_transpose",
+        types=element_types,
+        parameters=parameters(program, types, size_types),
+        body=body,
+        inner=code._row_var(cross.inner),
+        other=code._row_var(cross.other),
+    )
+    bytes_each = " + ".join(size_of(e.buffer, types) for e in program.loads if e.uid in cross.loads and e.buffer)
+    batch = [labels[v] for v in program.cols if v not in (cross.inner, cross.other)]
+    tiles = [f"ceil_div({labels[cross.inner]}, INNER)", f"ceil_div({labels[cross.other]}, OTHER)"]
+    wide, deep = _tile(cross)
+    yield KernelCode(
+        name=f"{name}_transpose",
+        program=program,
+        schedule="transpose",
+        idea="tiles through shared memory, so that reads and writes are both coalesced",
+        text=text,
+        template=(*element_types, "BLOCK", "INNER", "OTHER"),
+        helpers=frozenset(code.helpers),
+        sizes=dict(sizes.params),
+        grid=" * ".join([*tiles, *batch]),
+        block="BLOCK",
+        constants={"BLOCK": 256, "INNER": wide, "OTHER": deep},
+        tune={
+            "BLOCK": (256, 512, 128),
+            "INNER": tuple(dict.fromkeys((wide, max(wide // 2, 2), min(wide * 2, 128), max(wide // 4, 2)))),
+            "OTHER": tuple(dict.fromkeys((deep, max(deep // 2, 2), min(deep * 2, 128)))),
+        },
+        require={
+            "INNER": f"INNER * (OTHER + 4) * ({bytes_each}) <= 49152 and INNER * OTHER >= BLOCK and INNER <= BLOCK",
+            "BLOCK": "OTHER <= BLOCK",
+        },
+        size_types=size_types,
+    )
+
+
+def _tile(cross: Crossing) -> tuple[int, int]:
+    """64 x 64, or a tile as narrow as the narrower loop and as much longer along the other; no side exceeds a block."""
+
+    def side(v: Var) -> int:
+        return max(2, min(64, 1 << (v.size.hint() - 1).bit_length()))
+
+    inner, other = side(cross.inner), side(cross.other)
+    if other < inner:
+        return min(256, 4096 // other), other
+    return (inner, min(256, 4096 // inner)) if inner < other else (max(inner, 16), max(other, 16))
+
+
+def _values(e: Expr) -> list[Expr]:
+    from kforge.engine.ir import walk
+
+    return walk([e])
+
+
+def _indices(program: Program) -> list[Poly]:
+    return [e.index for s in program.stores for e in _values(s.value) if e.index is not None]

@@ -1,0 +1,135 @@
+"""Rewrites of programs and of tensors: each where its condition holds, and what it must not touch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kforge.engine.ir import REAL, Buffer, Builder, Expr
+from kforge.engine.proposing import make_plan
+from kforge.engine.rewrite import simplify
+from kforge.engine.symbols import Poly, Var
+from kforge.task import Call, capture
+from tests.engine.support import compare, function_task, proposals
+
+
+def value() -> tuple[Builder, Expr]:
+    """A builder and a float value."""
+    b = Builder(simplify)
+    space = Var("c0", Poly.of(8))
+    return b, b.load(Buffer("x", "float32", (Poly.of(8),), "input"), Poly.of(space))
+
+
+def scaled(b: Builder, x: Expr, *factors: float) -> Expr:
+    for f in factors:
+        x = b.op("mul", x, b.const(f, REAL), dtype=REAL)
+    return x
+
+
+def test_scales_join_where_nothing_can_overflow() -> None:
+    """Two factors of at most one, or powers of two, become one; a large one that a small one undoes stays two."""
+    b, x = value()
+    assert scaled(b, x, 0.3, 0.7) is b.op("mul", x, b.const(0.3 * 0.7, REAL), dtype=REAL)
+    assert scaled(b, x, 4.0, 0.5) is b.op("mul", x, b.const(2.0, REAL), dtype=REAL)
+    assert scaled(b, x, 3.0, 0.7).args[0].op == "mul"
+    assert scaled(b, x, 0.7, 3.0).args[0].op == "mul"
+
+
+def test_quotients_by_powers_of_two() -> None:
+    """x / 8 is x * 0.125; x / 3 and the mean of a row stay quotients."""
+    b, x = value()
+    assert b.op("div", x, b.const(8.0, REAL), dtype=REAL) is scaled(b, x, 0.125)
+    assert b.op("div", x, b.const(3.0, REAL), dtype=REAL).op == "div"
+    assert b.op("div", b.reduce("sum", x, REAL), b.const(8.0, REAL), dtype=REAL).op == "div"
+
+
+def test_signs_and_repetitions() -> None:
+    """Signs move out of sums, products and absolute values; relu of relu is relu."""
+    b, x = value()
+    neg = b.op("neg", x, dtype=REAL)
+    assert b.op("sub", x, neg, dtype=REAL) is b.op("add", x, x, dtype=REAL)
+    assert b.op("abs", neg, dtype=REAL) is b.op("abs", x, dtype=REAL)
+    zero = b.const(0.0, REAL)
+
+    def relu(v: Expr) -> Expr:
+        return b.op("where", b.op("lt", v, zero, dtype="bool"), zero, v, dtype=REAL)
+
+    assert relu(relu(x)) is relu(x)
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    (
+        ("return torch.sum(x @ y.t() / 2 + z, dim=1, keepdim=True) * 1.5", "randn(40, 50), randn(60, 50), randn(60)"),
+        ("return F.linear(x, y, z).sum(1)", "rand(30, 500), rand(60, 500), rand(60)"),
+    ),
+)
+def test_sums_of_a_product(body: str, inputs: str, tmp_path: Path) -> None:
+    """The sum over rows or columns of a product is a product with a sum: no library call is left."""
+    task = function_task(body, inputs.replace("rand", "torch.rand"), tmp_path, "x, y, z")
+    candidate = proposals(task)[0]
+    assert "torch.mm" not in candidate.files["op_kforge.py"]
+    call = task.make_call()
+    call.args[0][3, 5] = torch.nan
+    call.args[1][4, 6] = torch.inf
+    compare(task, candidate, tmp_path, [task.make_call(), call])
+
+
+def test_products_that_are_not_linear_stay(tmp_path: Path) -> None:
+    """Neither a sum of squares of a product nor one weighted along the sum may be taken apart."""
+    for body in ("return (x @ y).square().sum(1)", "return ((x @ y) * z).sum(1)"):
+        inputs = "torch.randn(40, 50), torch.randn(50, 60), torch.randn(60)"
+        candidate = proposals(function_task(body, inputs, tmp_path, "x, y, z"))[0]
+        assert "torch.mm" in candidate.files["op_kforge.py"]
+
+
+@pytest.mark.parametrize("body", ("return torch.diag(x) @ y", "return torch.relu(y.t() @ torch.diag(x))"))
+def test_diagonal_matrices(body: str, tmp_path: Path) -> None:
+    """A diagonal matrix scales rows or columns; NaN and infinities spread as in the full product."""
+    task = function_task(body, "torch.randn(40), torch.randn(40, 60)", tmp_path, "x, y")
+    candidate = proposals(task)[0]
+    assert "torch.mm" not in candidate.files["op_kforge.py"]
+    call = task.make_call()
+    call.args[1][3, 5], call.args[1][4, 6], call.args[1][7, 7], call.args[1][8, 7] = torch.nan, torch.inf, 0, -torch.inf
+    call.args[0][4] = 0
+    compare(task, candidate, tmp_path, [task.make_call(), call])
+
+
+def test_sums_of_what_is_the_same(tmp_path: Path) -> None:
+    """A broadcast value is not added again and again: no walk over its columns is left."""
+    body = "return x[:, None].expand(6, 33).sum(1), x[:, None].expand(6, 33).amax(1), x[:, None].expand(6, 33).mean(1)"
+    task = function_task(body, "torch.randn(6)", tmp_path)
+    candidate = proposals(task)[0]
+    assert all(not p.reductions and not p.rows for p in make_plan(task, capture(task))[1])
+    compare(task, candidate, tmp_path)
+
+
+def test_dead_inputs_are_not_read(tmp_path: Path) -> None:
+    """What no output depends on is neither read nor passed to a kernel."""
+    task = function_task("unused = y.exp().sum()\nreturn x * 2", "torch.randn(6), torch.randn(6)", tmp_path, "x, y")
+    programs = make_plan(task, capture(task))[1]
+    assert [b.name for p in programs for b in p.buffers if b.kind == "input"] == ["x"]
+    compare(task, proposals(task)[0], tmp_path)
+
+
+def test_constant_outputs(tmp_path: Path) -> None:
+    """A result that reads nothing is written as the constant it is."""
+    task = function_task("return torch.zeros_like(x) + 2, x + 1", "torch.randn(6)", tmp_path)
+    compare(task, proposals(task)[0], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "body",
+    (
+        "return x.permute(0, 2, 1).reshape(x.shape[0], -1)",
+        "return x.permute(0, 2, 1).reshape(x.shape[0], -1).sum(1)",
+    ),
+)
+def test_no_division_is_left_after_a_reshape(body: str, tmp_path: Path) -> None:
+    """A reshape of a permuted tensor becomes loops over its own dimensions, for other sizes too."""
+    task = function_task(body, "torch.randn(2, 40, 70)", tmp_path)
+    candidate = proposals(task)[0]
+    assert " % x_" not in candidate.files["op_kforge.cu"] and "/ x_" not in candidate.files["op_kforge.cu"]
+    compare(task, candidate, tmp_path, [task.make_call(), Call((torch.randn(2, 9, 11),))])

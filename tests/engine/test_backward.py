@@ -1,0 +1,98 @@
+"""Forward/backward pairs of the engine: outputs and gradients against autograd in float64, on the emulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kforge.engine import propose_pair
+from kforge.errors import LaunchError, NoCandidate
+from kforge.kernel.candidate import Candidate
+from kforge.task import Task, capture
+from kforge.task.backward import gradient_task
+from tests.engine.support import compare, function_task, load_model, task_from
+
+NORM = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def get_init_inputs():
+    return [40]
+
+
+def get_inputs():
+    return [torch.randn(9, 40)]
+"""
+
+
+def _pair(task: Task) -> tuple[Task, Candidate]:
+    derived = gradient_task(task)
+    return derived, next(propose_pair(derived, capture(derived), arch="sm_90a", device="cpu"))
+
+
+def _compare(task: Task, folder: Path) -> Candidate:
+    """Outputs and gradients under every kind of upstream gradient."""
+    derived, candidate = _pair(task)
+    compare(derived, candidate, folder, [derived.make_call(v) for v in range(derived.n_variants)])
+    return candidate
+
+
+def test_layer_norm_with_both_parameters(tmp_path: Path) -> None:
+    """dx by rows, dweight and dbias by columns, in kernels of their own that only inputs and weight are kept for."""
+    text = _compare(task_from(NORM, tmp_path), tmp_path).files["op_kforge.py"]
+    assert "ctx.save_for_backward(x, norm_weight)" in text
+    assert "    if needs_norm_weight or needs_norm_bias:\n" in text  # frozen parameters cost no kernel
+    assert "return Differentiable.apply(x, self.norm.weight, self.norm.bias)" in text
+
+
+def test_softmax_through_a_product(tmp_path: Path) -> None:
+    """The softmax is computed anew in the backward's kernel, from the inputs."""
+    candidate = _compare(
+        function_task("return torch.softmax(x * y, -1)", "torch.randn(5, 33), torch.randn(5, 33)", tmp_path, "x, y"),
+        tmp_path,
+    )
+    assert set(candidate.files) == {"op_kforge.py", "op_kforge.cu", "op_backward_kforge.cu"}
+
+
+def test_mean_cross_entropy(tmp_path: Path) -> None:
+    """A scalar loss: its upstream gradient is a number, the ignored target gets zeros."""
+    body = "return F.cross_entropy(x, t)"
+    _compare(
+        function_task(body, "torch.randn(6, 21), torch.tensor([0, 20, -100, 3, 3, 7])", tmp_path, "x, t"), tmp_path
+    )
+
+
+def test_a_second_derivative_is_refused(tmp_path: Path) -> None:
+    """Differentiating the gradient raises; it is never silently wrong."""
+    task = function_task("return x * torch.sigmoid(x)", "torch.randn(4, 8)", tmp_path)
+    _, candidate = _pair(task)
+    x = torch.randn(4, 8, requires_grad=True)
+    y = load_model(candidate, tmp_path)()(x)
+    torch.autograd.grad(y.sum(), x, retain_graph=True)
+    with pytest.raises(LaunchError, match="requires grad"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+def test_what_has_no_pair_is_named(tmp_path: Path) -> None:
+    """An operator without a kernel ends with its name."""
+    task = function_task("return torch.linalg.inv(x)", "torch.eye(4) + 0.1", tmp_path)
+    with pytest.raises(NoCandidate, match="linalg_inv"):
+        _pair(task)
+
+
+def test_state_that_changes_has_no_pair(tmp_path: Path) -> None:
+    """Running statistics in training: one line says why there is no candidate."""
+    text = NORM.replace("nn.LayerNorm(dim)", "nn.BatchNorm1d(dim)")
+    with pytest.raises(NoCandidate, match="running statistics"):
+        _pair(task_from(text, tmp_path))

@@ -1,0 +1,121 @@
+"""Products of halves that are as accurate as the baseline: errors against float64 on every kind of data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kforge.engine import precision, products
+from kforge.engine.proposing import make_plan
+from kforge.engine.writer import write_candidate
+from kforge.task import capture
+from tests.engine.support import function_task, load_model, proposals
+
+LIMIT = {"split": 1.5, "scaled": 1.05}
+"""RMS error over that of what the scheme stands in for; the rule allows 2."""
+LEFT = {True: "x", False: "x.T"}
+RIGHT = {True: "w.T", False: "w"}
+
+
+@pytest.fixture(autouse=True)
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schemes are used at sizes for which they would not pay."""
+    monkeypatch.setattr(products, "pays", lambda *_: True)
+    monkeypatch.setattr(precision, "SMALL", 0)
+    monkeypatch.setattr(precision, "LEAST_DEPTH", 0)
+
+
+def tf32(x: torch.Tensor) -> torch.Tensor:
+    """Operands as tensor cores read them: ten bits of mantissa, to nearest."""
+    return ((x.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+def candidate_model(scheme: str, body: str, inputs: str, folder: Path) -> Any:
+    """ModelNew with its products by `scheme`, whatever the precision of the task."""
+    task = function_task(f"return {body}", inputs, folder, "x, w")
+    found = capture(task)
+    plan, programs = make_plan(task, found, library=True, scheme=scheme)
+    from kforge.engine.families import Target, kernels_for
+
+    choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
+    calls = [precision.lowering(step) for step in plan.parts.calls]
+    return load_model(write_candidate(plan, choices, "a test", None, calls), folder)()
+
+
+def kinds(depth: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """(rows x depth, depth x columns) of every distribution that a scheme must survive."""
+    x, w = torch.randn(30, depth), torch.randn(depth, 70)
+    channels, others = torch.exp2(torch.rand(depth) * 32 - 16), torch.exp2(torch.rand(70) * 32 - 16)
+    outlier, heavy = x.clone(), torch.distributions.StudentT(1.5).sample(x.shape)
+    outlier[3, 5] = 1e6
+    return {
+        "normal": (x, w),
+        "one sign": (x.abs(), w.abs()),
+        "small": (x * 1e-6, w * 1e-12),
+        "large": (x * 1e12, w * 1e9),
+        "beyond the exponents": (x * 1e-25, w * 1e20),
+        "one outlier": (outlier, w),
+        "heavy tails": (heavy, w),
+        "scales along the sum": (x * channels, w / channels[:, None]),
+        "scales of rows and columns": (x * others[:30, None], w * others),
+        "zeros": (x * (torch.rand(30, 1) > 0.5), w * (torch.rand(70) > 0.5)),
+        "zero and one": ((x > 0).float(), (w > 0).float()),
+    }
+
+
+@pytest.mark.parametrize(
+    ("scheme", "layout"), (("split", (True, True)), ("split", (False, False)), ("scaled", (True, False)))
+)
+def test_errors(scheme: str, layout: tuple[bool, bool], tmp_path: Path) -> None:
+    """At each layout of the operands the error against float64 stays at that of the product it replaces."""
+    body = f"{LEFT[layout[0]]} @ {RIGHT[layout[1]]}"
+    shapes = [(30, 100) if layout[0] else (100, 30), (70, 100) if layout[1] else (100, 70)]
+    model = candidate_model(scheme, body, f"torch.randn{shapes[0]}, torch.randn{shapes[1]}", tmp_path)
+    for depth in (100, 33):
+        for kind, (x, w) in kinds(depth).items():
+            if depth != 100 and kind not in ("normal", "scales along the sum"):
+                continue
+            exact = x.double() @ w.double()
+            base = x @ w if scheme == "split" else tf32(x) @ tf32(w)
+            got = model(x if layout[0] else x.T.contiguous(), w.T.contiguous() if layout[1] else w)
+            assert got.shape == exact.shape
+            allowed = LIMIT[scheme] * float((base - exact).square().mean().sqrt())
+            allowed += 2**-24 * float(exact.square().mean().sqrt())  # where the baseline is exact, a unit
+            rms = float((got - exact).square().mean().sqrt())
+            assert rms <= allowed, f"{kind}, depth {depth}: {rms:.3g}, allowed {allowed:.3g}"
+
+
+def test_infinities_and_nan(tmp_path: Path) -> None:
+    """A row with an infinity and a column with a NaN are computed again, where torch has them; the rest stays exact."""
+    model = candidate_model("split", "torch.relu(x @ w)", "torch.randn(70, 100), torch.randn(100, 90)", tmp_path)
+    x, w = torch.randn(70, 100), torch.randn(100, 90)
+    x[3, 5], w[7, 11], x[9] = torch.inf, torch.nan, 0.0
+    wanted, got = torch.relu(x @ w), model(x, w)
+    assert torch.equal(wanted.isnan(), got.isnan()) and torch.equal(wanted.isinf(), got.isinf())
+    finite = wanted.isfinite()
+    torch.testing.assert_close(got[finite], wanted[finite], rtol=1e-5, atol=1e-5)
+
+
+def test_no_depth(tmp_path: Path) -> None:
+    """A sum of nothing is zero."""
+    model = candidate_model("split", "torch.relu(x @ w) + 1", "torch.randn(70, 100), torch.randn(100, 90)", tmp_path)
+    assert torch.equal(model(torch.empty(70, 0), torch.empty(0, 90)), torch.ones(70, 90))
+
+
+def test_scheme_comes_first_where_it_pays(tmp_path: Path) -> None:
+    """The engine proposes the scheme before the library's own product, which stays among its candidates."""
+    found = proposals(
+        function_task("return torch.relu(x @ w)", "torch.randn(80, 80), torch.randn(80, 80)", tmp_path, "x, w")
+    )
+    assert "product_of_two_halves" in found[0].files["op_kforge.py"]
+    assert any("torch.mm(x, w)" in c.files["op_kforge.py"] for c in found)
+
+
+def test_prediction() -> None:
+    """Schemes pay for large products and not for small, thin or shallow ones."""
+    assert precision.pays("split", 2048, 4096, 8192) and precision.pays("scaled", 4096, 4096, 4096)
+    assert not precision.pays("split", 256, 256, 256) and not precision.pays("scaled", 16, 8192, 8192)
+    assert not precision.pays("split", 8192, 8192, 32) and not precision.pays("split", 256, 256, 524288)

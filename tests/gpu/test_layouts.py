@@ -1,0 +1,90 @@
+"""Reductions in any layout, transposes, scatters and thin products on a real GPU, against eager torch in double."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kforge.kernel.candidate import Candidate
+from kforge.task import Call, Task
+from tests.engine.support import _close, forced, function_task, leaves, load_model, proposals
+
+pytestmark = pytest.mark.gpu
+
+REDUCTIONS = """
+return (x.sum(1), x.amax(1), x.argmin(1), x.var(1), torch.logsumexp(x, 1), x.mean((0, 2)), x.norm(dim=1))
+"""
+
+
+def check(task: Task, candidates: list[Candidate], call: Call, folder: Path) -> None:
+    """Every candidate as near to double precision as eager is."""
+    wanted = leaves(task.run(task.make_reference(device="cuda"), call))
+    doubles = Call(tuple(a.double() if a.is_floating_point() else a for a in call.args))
+    exact = leaves(task.run(task.make_reference(device="cuda").double(), doubles))
+    for candidate in candidates:
+        model = load_model(candidate, folder)().cuda()
+        got = leaves(task.run(model, call))
+        for want, have, truth in zip(wanted, got, exact, strict=True):
+            assert (have.shape, have.dtype) == (want.shape, want.dtype)
+            _close(want, have, truth)
+
+
+@pytest.mark.parametrize("schedule", ("columns", "strips", "thread"))
+def test_middle_dimension(schedule: str, tmp_path: Path) -> None:
+    """Odd widths over many rows, as the measured workloads have them."""
+    task = function_task(REDUCTIONS, "torch.randn(3, 40, 33)", tmp_path)
+    call = Call((torch.randn(5, 700, 4095, device="cuda"),))
+    check(task, [forced(task, schedule)], call, tmp_path)
+
+
+def test_held_columns(tmp_path: Path) -> None:
+    """Softmax over dim 1 from registers, at every size class."""
+    task = function_task("return torch.softmax(x, 1)", "torch.randn(3, 40, 33)", tmp_path)
+    for cols in (9, 60, 250, 1000, 2000):
+        call = Call((torch.randn(7, cols, 511, device="cuda"),))
+        check(task, proposals(task)[:1], call, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_transposes(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Sizes off the tiles, and a narrow dimension."""
+    name = str(dtype)
+    task = function_task("return x.transpose(1, 2).contiguous()", f"torch.randn(2, 65, 33, dtype={name})", tmp_path)
+    for shape in ((3, 1027, 2049), (5, 3, 70001), (5, 70001, 3)):
+        check(task, proposals(task), Call((torch.randn(shape, device="cuda", dtype=dtype),)), tmp_path)
+
+
+def test_thin_products(tmp_path: Path) -> None:
+    """A matrix and a vector, a small batch through a linear layer."""
+    task = function_task("return x @ y", "torch.randn(600, 2048), torch.randn(2048, 1)", tmp_path, "x, y")
+    call = Call((torch.randn(2001, 40004, device="cuda"), torch.randn(40004, 1, device="cuda")))
+    check(task, proposals(task)[:2], call, tmp_path)
+    task = function_task("return F.linear(x, y)", "torch.randn(3, 1030), torch.randn(700, 1030)", tmp_path, "x, y")
+    call = Call((torch.randn(3, 8000, device="cuda"), torch.randn(5001, 8000, device="cuda")))
+    check(task, proposals(task)[:2], call, tmp_path)
+
+
+def test_scatters(tmp_path: Path) -> None:
+    """Atomics add up what torch adds up."""
+    task = function_task(
+        "return torch.index_add(x, 0, i, y)",
+        "torch.randn(6, 9), torch.randn(8, 9), torch.randint(0, 6, (8,))",
+        tmp_path,
+        "x, y, i",
+    )
+    x, y = torch.randn(1000, 257, device="cuda"), torch.randn(50000, 257, device="cuda")
+    check(task, proposals(task)[:1], Call((x, y, torch.randint(0, 1000, (50000,), device="cuda"))), tmp_path)
+
+
+def test_more_than_two_to_the_31(tmp_path: Path) -> None:
+    """Beyond 2^31 elements the last rows are right: a reduction over the first dimension, a transpose."""
+    task = function_task("return x.sum(0)", "torch.randn(300, 70)", tmp_path)
+    x = torch.ones(2**16 + 1, 2**15 + 8, device="cuda", dtype=torch.float16)
+    x[-1, -5:] = 3
+    model = load_model(proposals(task)[0], tmp_path)().cuda()
+    assert torch.equal(model(x / 64)[-6:], torch.tensor([1024 + 1 / 64, *[1024 + 3 / 64] * 5], device="cuda").half())
+    task = function_task("return x.t().contiguous()", "torch.randn(70, 37).half()", tmp_path)
+    model = load_model(proposals(task)[0], tmp_path)().cuda()
+    assert torch.equal(model(x)[-8:, -8:], x[-8:, -8:].t())

@@ -1,0 +1,52 @@
+"""A profile in words for a person: room and what it is over, power, gaps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kforge.cli.profile_text import headline, power_text, report
+from kforge.profiling.evidence import Evidence, KernelEvidence, Kind, Power, StageOne, Timeline
+from kforge.profiling.feedback import feedback
+
+STAGE = StageOne(
+    Kind.MEMORY, 100.0, 100.0, 10.0, 2.0, 0.25, "NVIDIA H200", "calibrated", {"eager": 300.0, "compile_default": 150.0},
+    candidate_us=120.0, headroom=1.5,
+)  # fmt: skip
+EVIDENCE = Evidence("op", "d", "NVIDIA H200", "sm_90a", 132, stage=STAGE, kernels=(KernelEvidence("k"),))
+
+
+def test_headroom_names_the_baseline_it_is_over() -> None:
+    """The fastest of those that were timed; a task without room says what to keep."""
+    assert headline(EVIDENCE) == "op on NVIDIA H200: memory bound, headroom 1.50x (compile_default over the floor)"
+    full = replace(STAGE, headroom=1.02, no_room=True)
+    assert headline(replace(EVIDENCE, stage=full)).endswith("no room: keep PyTorch")
+
+
+@pytest.mark.parametrize(
+    ("power", "words"),
+    [
+        (Power(), ""),
+        (Power(None, 310.4, 1980, 1980), "power: 310 W, 1980 MHz of 1980"),
+        (
+            Power(12.0, 700.0, 1500, 1980, ("software power cap",), 10.0),
+            "power: 12 mJ a call (eager 10 mJ), 700 W, 1500 MHz of 1980, held down by: software power cap",
+        ),
+    ],
+)
+def test_power_in_one_line(power: Power, words: str) -> None:
+    """What was read, beside the baseline's energy and the clocks' maximum; nothing where nothing was."""
+    assert power_text(power) == words
+    text = report(replace(EVIDENCE, power=power), feedback(EVIDENCE))
+    assert (words in " ".join(text.split())) if words else ("power:" not in text)
+
+
+def test_gaps_are_shown_where_the_device_waits() -> None:
+    """Both sides by their bare names, the longest first; a busy device shows none."""
+    gaps = (("void ns::a<int>(int)", "b", 12.5), ("b", "a", 3.0))
+    idle = Timeline(100.0, (("a", 20.0, 1),), gaps)
+    lines = [row.strip() for row in report(replace(EVIDENCE, timeline=idle), feedback(EVIDENCE)).splitlines()]
+    assert [row for row in lines if row.startswith("gap")] == ["gap of 12.5 us: a to b", "gap of 3 us: b to a"]
+    busy = replace(idle, kernels=(("a", 95.0, 1),))
+    assert "gap of" not in report(replace(EVIDENCE, timeline=busy), feedback(EVIDENCE))

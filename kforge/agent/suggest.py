@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kforge.agent.chat import Team
     from kforge.agent.resume import Past
-    from kforge.engine.settings import Setting
+    from kforge.engine.calls.settings import Setting
 
 _NEXT = "; write a kernel and judge it with `kforge verify`, or let a chat model try (--model)"
 TUNED = 2  # how many of the best candidates have their tuning space searched on a GPU
@@ -237,7 +237,7 @@ class _Run:
 
     def _setting(self, report: Report | None) -> Setting | None:
         """The settings that no kernel beats, from the report's own times, or the whole ladder's without a report."""
-        from kforge.engine.settings import best_setting
+        from kforge.engine.calls.settings import best_setting
         from kforge.environment.ladder import rungs
 
         if self.bench.device == "cpu" or (report is not None and report.verdict in (Verdict.FASTER, Verdict.MIXED)):
@@ -249,7 +249,7 @@ class _Run:
         return best_setting(times)
 
     def _setting_files(self, setting: Setting | None) -> dict[str, str]:
-        from kforge.engine.settings import settings_module
+        from kforge.engine.calls.settings import settings_module
         from kforge.environment.target import target_name
 
         return settings_module(self.bench.task, setting, target_name(self.bench.device)) if setting is not None else {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kforge.engine.cost import Policy as Policy
     from kforge.engine.backward import propose_pair as propose_pair
+    from kforge.engine.cost import Policy as Policy
     from kforge.engine.proposing import propose as propose
 
 

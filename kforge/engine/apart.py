@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from kforge.engine.access import reads_across
-from kforge.engine.ir import Program
-from kforge.engine.symbols import Poly, product
-from kforge.engine.tensors import Tensor, squeeze
+from kforge.engine.emit.access import reads_across
+from kforge.engine.graph.ir import Program
+from kforge.engine.graph.symbols import Poly, product
+from kforge.engine.graph.tensors import Tensor, squeeze
 
 if TYPE_CHECKING:
     from kforge.engine.families import Target

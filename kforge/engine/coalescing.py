@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kforge.engine.ir import Buffer, Builder, Expr, Program, walk
-from kforge.engine.symbols import Atom, Poly, Quotient, Remainder, Size, Value, Var
+from kforge.engine.graph.ir import Buffer, Builder, Expr, Program, walk
+from kforge.engine.graph.symbols import Atom, Poly, Quotient, Remainder, Size, Value, Var
 
 
 def coalesce(builder: Builder, program: Program) -> Program:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
-from kforge.engine.access import crossing, reads_across
-from kforge.engine.cgen import BYTES
-from kforge.engine.ir import Buffer, Program
-from kforge.engine.kernelcode import KernelCode
-from kforge.engine.vendor import Lowering
+from kforge.engine.calls.vendor import Lowering
+from kforge.engine.emit.access import crossing, reads_across
+from kforge.engine.emit.cgen import BYTES
+from kforge.engine.emit.kernelcode import KernelCode
+from kforge.engine.graph.ir import Buffer, Program
 
 COPY_BYTES_PER_SECOND = 4.3e12  # one H200, read + written
 LAUNCH_SECONDS = 3e-6
@@ -23,7 +23,15 @@ SHARE |= {"broadcast": 0.97}
 SHARE |= {"columns": 0.92, "strips": 0.93, "held": 0.95, "rows": 0.98, "transpose": 0.9}
 SHARE |= {"scan_warp": 0.96, "scan_either": 0.95, "scan": 0.9, "ahead": 0.94, "look_back": 0.65, "scan_thread": 0.7}
 SHARE |= {"scan_columns": 0.5, "sort_warp": 0.4, "sort": 0.26, "top": 0.6}
-SHARE |= {"window": 0.9, "columns_first": 0.91, "columns_then": 0.85, "lanes": 0.88, "taps": 0.3, "gather": 0.9, "scattered": 0.6}
+SHARE |= {
+    "window": 0.9,
+    "columns_first": 0.91,
+    "columns_then": 0.85,
+    "lanes": 0.88,
+    "taps": 0.3,
+    "gather": 0.9,
+    "scattered": 0.6,
+}
 """Share of the copy rate that a schedule reaches where it fits (measured; thread and share are guesses)."""
 
 ELEMENTS = {"pointwise", "scattered", "gather", "broadcast"}  # each thread has neighbours of the result

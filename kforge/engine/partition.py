@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kforge.engine.algebra import drop_columns, order_loops, split_loops
 from kforge.engine.apart import row_results, row_value
+from kforge.engine.calls.library import LibraryCalls, reuse_results
+from kforge.engine.calls.vendor import CallStep, Operand
 from kforge.engine.coalescing import coalesce, substitute
-from kforge.engine.importer import Graph
-from kforge.engine.ir import (
+from kforge.engine.graph.algebra import drop_columns, order_loops, split_loops
+from kforge.engine.graph.importer import Graph
+from kforge.engine.graph.ir import (
     FLOATS,
     SCATTERS,
     Buffer,
@@ -28,11 +30,9 @@ from kforge.engine.ir import (
     runs_backwards,
     walk,
 )
-from kforge.engine.library import LibraryCalls, reuse_results
-from kforge.engine.rewrite import simplify
-from kforge.engine.symbols import Poly, Var, product
-from kforge.engine.tensors import Context, Cut, Index, Reduction, Tensor, linear, spread, squeeze, unflatten
-from kforge.engine.vendor import CallStep, Operand
+from kforge.engine.graph.rewrite import simplify
+from kforge.engine.graph.symbols import Poly, Var, product
+from kforge.engine.graph.tensors import Context, Cut, Index, Reduction, Tensor, linear, spread, squeeze, unflatten
 from kforge.errors import NoCandidate
 
 Sizes = tuple[Poly, ...]

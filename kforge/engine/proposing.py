@@ -9,24 +9,24 @@ from functools import cache, partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from kforge.engine.alternatives import is_library, library_plans
 from kforge.engine.apart import worthwhile
-from kforge.engine.cgen import RESERVED, Types
+from kforge.engine.calls.alternatives import is_library, library_plans
+from kforge.engine.calls.precision import lowering
+from kforge.engine.calls.vendor import Lowering
 from kforge.engine.cost import Option, Policy, covers, heuristic, predict
+from kforge.engine.emit.cgen import RESERVED, Types
+from kforge.engine.emit.kernelcode import KernelCode
+from kforge.engine.emit.usercode import read_user_code, rebuilt_state
+from kforge.engine.emit.writer import Choice, Leaf, Piece, Plan, write_candidate
 from kforge.engine.families import Target, kernels_for
-from kforge.engine.graph_import import import_graph
-from kforge.engine.importer import Graph
-from kforge.engine.indexing import check_order
-from kforge.engine.ir import Origin, Program
-from kforge.engine.kernelcode import KernelCode
+from kforge.engine.graph.graph_import import import_graph
+from kforge.engine.graph.importer import Graph
+from kforge.engine.graph.ir import Origin, Program
+from kforge.engine.graph.state import leaf_name, new_values, refuse_views, settle, take_updates
+from kforge.engine.graph.symbols import Poly
+from kforge.engine.graph.tensors import Tensor
+from kforge.engine.handlers.indexing import check_order
 from kforge.engine.partition import partition
-from kforge.engine.precision import lowering
-from kforge.engine.state import leaf_name, new_values, refuse_views, settle, take_updates
-from kforge.engine.symbols import Poly
-from kforge.engine.tensors import Tensor
-from kforge.engine.usercode import read_user_code, rebuilt_state
-from kforge.engine.vendor import Lowering
-from kforge.engine.writer import Choice, Leaf, Piece, Plan, write_candidate
 from kforge.errors import NoCandidate
 from kforge.kernel.candidate import Candidate
 
@@ -321,9 +321,9 @@ def _outputs(module: Any, graph: Graph) -> tuple[list[str], dict[str, tuple[int,
     import torch
 
     node = next(n for n in module.graph.nodes if n.op == "output")
-    metas = [
-        n.meta if isinstance(n, torch.fx.Node) else {} for n in torch.utils._pytree.tree_leaves(node.args[0])
-    ][-len(graph.outputs) :]  # the new values of what the reference changes come before
+    metas = [n.meta if isinstance(n, torch.fx.Node) else {} for n in torch.utils._pytree.tree_leaves(node.args[0])][
+        -len(graph.outputs) :
+    ]  # the new values of what the reference changes come before
     taken = {b.name for b in graph.inputs.values()}
     labels: list[str] = []
     orders: dict[str, tuple[int, ...]] = {}

@@ -36,7 +36,7 @@ def _compiled(mode: str | None) -> Maker:
         import torch
 
         if hasattr(module, "own_forward"):  # of a pair: autograd runs around the compiled forward
-            own = MethodType(type(module).__base__.forward, module)
+            own = MethodType(type(module).__mro__[1].forward, module)  # type: ignore[attr-defined]
             module.own_forward = torch.compile(own, mode=mode, dynamic=False)
             return Captured(module) if mode == "reduce-overhead" else module
         compiled = torch.compile(module, mode=mode, dynamic=False)

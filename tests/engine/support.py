@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from kforge.engine.emit.kernelcode import KernelCode
+from kforge.engine.emit.writer import Plan, write_candidate
 from kforge.engine.families import Target, columns, kernels_for
 from kforge.engine.families import row as rows
-from kforge.engine.kernelcode import KernelCode
 from kforge.engine.proposing import make_plan, propose
-from kforge.engine.writer import Plan, write_candidate
 from kforge.kernel.candidate import Candidate
 from kforge.task import Call, Task, capture, load_task
 from kforge.task.backward import differentiating

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kforge.engine.ir import REAL, Buffer, Builder, Expr
+from kforge.engine.graph.ir import REAL, Buffer, Builder, Expr
+from kforge.engine.graph.rewrite import simplify
+from kforge.engine.graph.symbols import Poly, Var
 from kforge.engine.proposing import make_plan
-from kforge.engine.rewrite import simplify
-from kforge.engine.symbols import Poly, Var
 from kforge.task import Call, capture
 from tests.engine.support import compare, function_task, proposals
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kforge.engine import halved, precision
+from kforge.engine.calls import halved, precision
+from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
 from kforge.engine.proposing import make_plan
-from kforge.engine.writer import write_candidate
 from kforge.task import capture
 from tests.engine.support import function_task, load_model
 from tests.engine.test_precision import tf32

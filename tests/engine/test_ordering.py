@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import sort as sorts
 from kforge.engine.proposing import make_plan
-from kforge.engine.writer import write_candidate
 from kforge.errors import NoCandidate
 from kforge.kernel.candidate import Candidate
 from kforge.task import Call, Task, capture

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from kforge.engine import precision, products
+from kforge.engine.calls import precision
+from kforge.engine.emit.writer import write_candidate
+from kforge.engine.handlers import products
 from kforge.engine.proposing import make_plan
-from kforge.engine.writer import write_candidate
 from kforge.task import capture
 from tests.engine.support import function_task, load_model, proposals
 

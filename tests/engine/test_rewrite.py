@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from kforge.engine.ir import REAL, Buffer, Builder, Expr
-from kforge.engine.rewrite import RULES, simplify
-from kforge.engine.symbols import Poly, Var
+from kforge.engine.graph.ir import REAL, Buffer, Builder, Expr
+from kforge.engine.graph.rewrite import RULES, simplify
+from kforge.engine.graph.symbols import Poly, Var
 
 SPACE = Var("c0", Poly.of(8))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
 from kforge.engine.families import scan as scans
 from kforge.engine.proposing import make_plan
-from kforge.engine.writer import write_candidate
 from kforge.kernel.candidate import Candidate
 from kforge.task import Call, Task, capture
 from tests.engine.support import compare, function_task, proposals

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from kforge.engine.settings import Setting, best_setting, settings_module
+from kforge.engine.calls.settings import Setting, best_setting, settings_module
 from tests.engine.support import function_task, task_from
 
 OP = """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kforge.engine.symbols import Poly, Size, Var, floor_div, product, remainder
-from kforge.engine.tensors import linear, unflatten
+from kforge.engine.graph.symbols import Poly, Size, Var, floor_div, product, remainder
+from kforge.engine.graph.tensors import linear, unflatten
 
 B, T, D = (Poly.of(Size(n, h)) for n, h in (("B", 2), ("T", 5), ("D", 8)))
 b, t, d = (Poly.of(Var(n, s)) for n, s in (("b", B), ("t", T), ("d", D)))

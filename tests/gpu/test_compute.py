@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from kforge.engine import halved, precision, products, vendor
+from kforge.engine.calls import halved, precision, vendor
+from kforge.engine.calls.settings import Setting, settings_module
+from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
+from kforge.engine.handlers import products
 from kforge.engine.proposing import make_plan
-from kforge.engine.settings import Setting, settings_module
-from kforge.engine.writer import write_candidate
 from kforge.kernel.candidate import Candidate
 from kforge.task import Precision, Task, capture, matmul_precision
 from tests.engine.support import load_model, task_from

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kforge.engine.cgen import Types
-from kforge.engine.ir import Program
-from kforge.engine.kernelcode import KernelCode
+from kforge.engine.emit.cgen import Types
+from kforge.engine.emit.kernelcode import KernelCode
+from kforge.engine.graph.ir import Program
 
 
 @dataclass(frozen=True)

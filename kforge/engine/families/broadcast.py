@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kforge.engine.access import Access
-from kforge.engine.cgen import Sizes, Types
 from kforge.engine.cost import shared_bytes
+from kforge.engine.emit.access import Access
+from kforge.engine.emit.cgen import Sizes, Types
+from kforge.engine.emit.kernelcode import KernelCode, name_loops, parameters, render, template_types
+from kforge.engine.emit.passes import plan
+from kforge.engine.emit.rowbase import Style
+from kforge.engine.emit.rowcode import RowCode
 from kforge.engine.families import Target, register
 from kforge.engine.families.pointwise import PointwiseCode
-from kforge.engine.ir import Program, walk
-from kforge.engine.kernelcode import KernelCode, name_loops, parameters, render, template_types
-from kforge.engine.passes import plan
-from kforge.engine.rowbase import Style
-from kforge.engine.rowcode import RowCode
+from kforge.engine.graph.ir import Program, walk
 
 LARGE = 1 << 22  # bytes that the rows share, from which the order of the blocks counts
 

@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from kforge.engine.access import Memory, access_of, reads_across
-from kforge.engine.cgen import BYTES, Sizes, Types
-from kforge.engine.columncode import ColumnCode, HeldColumns, RowsAbreast
+from kforge.engine.emit.access import Memory, access_of, reads_across
+from kforge.engine.emit.cgen import BYTES, Sizes, Types
+from kforge.engine.emit.columncode import ColumnCode, HeldColumns, RowsAbreast
+from kforge.engine.emit.kernelcode import KernelCode, row_sizes
+from kforge.engine.emit.merging import find_pairs
+from kforge.engine.emit.passes import Pass, plan
+from kforge.engine.emit.rowbase import Style
+from kforge.engine.emit.schedules import live_values
+from kforge.engine.emit.splitcode import SLOT_BYTES, joins_once
 from kforge.engine.families import Target, register
 from kforge.engine.families.row import PER_THREAD, _kernel
-from kforge.engine.ir import Program, walk
-from kforge.engine.kernelcode import KernelCode, row_sizes
-from kforge.engine.merging import find_pairs
-from kforge.engine.passes import Pass, plan
-from kforge.engine.rowbase import Style
-from kforge.engine.schedules import live_values
-from kforge.engine.splitcode import SLOT_BYTES, joins_once
+from kforge.engine.graph.ir import Program, walk
 
 COLUMNS = Style(
     threads="SPLIT",

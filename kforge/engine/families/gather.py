@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kforge.engine.access import _moving as moving
-from kforge.engine.access import access_of, crossing
-from kforge.engine.cgen import BYTES, Names, Scope, Sizes, Types, named_steps, wished_name
+from kforge.engine.emit.access import _moving as moving
+from kforge.engine.emit.access import access_of, crossing
+from kforge.engine.emit.cgen import BYTES, Names, Scope, Sizes, Types, named_steps, wished_name
+from kforge.engine.emit.kernelcode import KernelCode, name_loops, parameters, render, template_types
+from kforge.engine.emit.passes import plan
+from kforge.engine.emit.rowbase import Style
 from kforge.engine.families import Target, register
 from kforge.engine.families.pointwise import PointwiseCode, reads_apart
-from kforge.engine.ir import SCATTERS, Expr, Program, walk
-from kforge.engine.kernelcode import KernelCode, name_loops, parameters, render, template_types
-from kforge.engine.passes import plan
-from kforge.engine.rowbase import Style
-from kforge.engine.symbols import Atom, Poly, Var, product
+from kforge.engine.graph.ir import SCATTERS, Expr, Program, walk
+from kforge.engine.graph.symbols import Atom, Poly, Var, product
 
 LEAST_COLUMNS = 32
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kforge.engine.access import Access, Memory
-from kforge.engine.cgen import Sizes, Types, total
+from kforge.engine.emit.access import Access, Memory
+from kforge.engine.emit.cgen import Sizes, Types, total
+from kforge.engine.emit.kernelcode import KernelCode, name_loops, parameters, render, template_types
+from kforge.engine.emit.passes import Pass, plan
+from kforge.engine.emit.rowbase import Style
+from kforge.engine.emit.rowcode import RowCode
+from kforge.engine.emit.windowcode import twins_of, window_helpers
 from kforge.engine.families import Target, register
-from kforge.engine.ir import SCATTERS, Program, walk
-from kforge.engine.kernelcode import KernelCode, name_loops, parameters, render, template_types
-from kforge.engine.passes import Pass, plan
-from kforge.engine.rowbase import Style
-from kforge.engine.rowcode import RowCode
-from kforge.engine.symbols import Poly, Var
-from kforge.engine.tensors import linear
-from kforge.engine.windowcode import twins_of, window_helpers
+from kforge.engine.graph.ir import SCATTERS, Program, walk
+from kforge.engine.graph.symbols import Poly, Var
+from kforge.engine.graph.tensors import linear
 
 
 class PointwiseCode(RowCode):

@@ -15,20 +15,20 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
 
-from kforge.engine.access import reads_across
-from kforge.engine.cgen import BYTES, C_TYPES, Names, Types, total
+from kforge.engine.emit.access import reads_across
+from kforge.engine.emit.cgen import BYTES, C_TYPES, Names, Types, total
+from kforge.engine.emit.kernelcode import KernelCode, parameters, render, row_sizes, template_types
+from kforge.engine.emit.merging import Merged, find_pairs
+from kforge.engine.emit.paircode import ChunkCode, OnlineCode
+from kforge.engine.emit.passes import Pass, plan
+from kforge.engine.emit.rowbase import Style
+from kforge.engine.emit.rowcode import RowCode
+from kforge.engine.emit.schedules import block_classes, live_values
+from kforge.engine.emit.splitcode import SLOT_BYTES, ShareCode, SplitCode, joins_once
+from kforge.engine.emit.threadcode import ThreadCode
 from kforge.engine.families import Target, register
-from kforge.engine.ir import Expr, Program
-from kforge.engine.kernelcode import KernelCode, parameters, render, row_sizes, template_types
-from kforge.engine.merging import Merged, find_pairs
-from kforge.engine.paircode import ChunkCode, OnlineCode
-from kforge.engine.passes import Pass, plan
-from kforge.engine.rowbase import Style
-from kforge.engine.rowcode import RowCode
-from kforge.engine.schedules import block_classes, live_values
-from kforge.engine.splitcode import SLOT_BYTES, ShareCode, SplitCode, joins_once
-from kforge.engine.symbols import Var
-from kforge.engine.threadcode import ThreadCode
+from kforge.engine.graph.ir import Expr, Program
+from kforge.engine.graph.symbols import Var
 
 WARP_COLUMNS = 1024
 PER_THREAD = 32  # elements that a thread holds in registers at most

@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kforge.engine.access import Memory, reads_across
-from kforge.engine.cgen import Types
+from kforge.engine.emit.access import Memory, reads_across
+from kforge.engine.emit.cgen import Types
+from kforge.engine.emit.kernelcode import KernelCode, row_sizes
+from kforge.engine.emit.passes import plan
+from kforge.engine.emit.scancode import ColumnScanCode, ColumnTilesCode, LookBackCode, ScanCode
+from kforge.engine.emit.splitcode import SLOT_BYTES
 from kforge.engine.families import Target, register
 from kforge.engine.families.row import BLOCK, THREAD, _hint, _kernel, _widest
-from kforge.engine.ir import Program
-from kforge.engine.kernelcode import KernelCode, row_sizes
-from kforge.engine.passes import plan
-from kforge.engine.scancode import ColumnScanCode, ColumnTilesCode, LookBackCode, ScanCode
-from kforge.engine.splitcode import SLOT_BYTES
+from kforge.engine.graph.ir import Program
 
 WARP_COLUMNS = 512
 LONG = 8192  # columns from which a row may have several blocks

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from kforge.engine.access import reads_across
-from kforge.engine.cgen import BYTES, Types
+from kforge.engine.emit.access import reads_across
+from kforge.engine.emit.cgen import BYTES, Types
+from kforge.engine.emit.kernelcode import KernelCode, row_sizes
+from kforge.engine.emit.passes import plan
+from kforge.engine.emit.rowscode import RowsCode, few_of
+from kforge.engine.emit.splitcode import joins_once
 from kforge.engine.families import Target, register
 from kforge.engine.families.row import STREAM, _kernel
-from kforge.engine.ir import REAL, Program, walk
-from kforge.engine.kernelcode import KernelCode, row_sizes
-from kforge.engine.passes import plan
-from kforge.engine.rowscode import RowsCode, few_of
-from kforge.engine.splitcode import joins_once
+from kforge.engine.graph.ir import REAL, Program, walk
 
 
 @register("shared_rows")

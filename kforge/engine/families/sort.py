@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kforge.engine.cgen import Types
+from kforge.engine.emit.cgen import Types
+from kforge.engine.emit.kernelcode import KernelCode, row_sizes
+from kforge.engine.emit.ordercode import SortCode, TopCode
+from kforge.engine.emit.passes import plan
 from kforge.engine.families import Target, register
 from kforge.engine.families.row import _hint, _kernel, _widest
 from kforge.engine.families.scan import BLOCK_ROW, WARP_ROW
-from kforge.engine.ir import Program
-from kforge.engine.kernelcode import KernelCode, row_sizes
-from kforge.engine.ordercode import SortCode, TopCode
-from kforge.engine.passes import plan
+from kforge.engine.graph.ir import Program
 from kforge.errors import NoCandidate
 
 WARP_COLUMNS = 256

@@ -10,16 +10,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kforge.engine.access import Crossing, crossing, size_of
-from kforge.engine.cgen import Names, Scope, Sizes, Types, named_steps, wished_name
 from kforge.engine.coalescing import sizes_of
+from kforge.engine.emit.access import Crossing, crossing, size_of
+from kforge.engine.emit.cgen import Names, Scope, Sizes, Types, named_steps, wished_name
+from kforge.engine.emit.kernelcode import KernelCode, parameters, render, template_types
+from kforge.engine.emit.passes import Pass, plan
+from kforge.engine.emit.rowbase import Style
+from kforge.engine.emit.rowcode import RowCode
 from kforge.engine.families import Target, register
-from kforge.engine.ir import Expr, Program
-from kforge.engine.kernelcode import KernelCode, parameters, render, template_types
-from kforge.engine.passes import Pass, plan
-from kforge.engine.rowbase import Style
-from kforge.engine.rowcode import RowCode
-from kforge.engine.symbols import Poly, Var
+from kforge.engine.graph.ir import Expr, Program
+from kforge.engine.graph.symbols import Poly, Var
 
 
 class TileCode(RowCode):
@@ -222,7 +222,7 @@ def _tile(cross: Crossing) -> tuple[int, int]:
 
 
 def _values(e: Expr) -> list[Expr]:
-    from kforge.engine.ir import walk
+    from kforge.engine.graph.ir import walk
 
     return walk([e])
 

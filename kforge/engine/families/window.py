@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kforge.engine.access import _product, _stride, size_of
-from kforge.engine.cgen import BYTES, Sizes, Types
-from kforge.engine.columnsums import ColumnsCode, outputs_of
+from kforge.engine.emit.access import _product, _stride, size_of
+from kforge.engine.emit.cgen import BYTES, Sizes, Types
+from kforge.engine.emit.columnsums import ColumnsCode, outputs_of
+from kforge.engine.emit.kernelcode import KernelCode, name_loops, parameters, render, template_types
+from kforge.engine.emit.neighbours import NeighbourCode
+from kforge.engine.emit.neighbours import outputs_of as outputs_of_warp
+from kforge.engine.emit.sliding import MOST, Line, Sliding, sliding_of
+from kforge.engine.emit.slidingcode import COUNTS, SlidingCode
 from kforge.engine.families import Target, register
-from kforge.engine.ir import Program
-from kforge.engine.kernelcode import KernelCode, name_loops, parameters, render, template_types
-from kforge.engine.neighbours import NeighbourCode
-from kforge.engine.neighbours import outputs_of as outputs_of_warp
-from kforge.engine.sliding import MOST, Line, Sliding, sliding_of
-from kforge.engine.slidingcode import COUNTS, SlidingCode
-from kforge.engine.symbols import Poly, product
+from kforge.engine.graph.ir import Program
+from kforge.engine.graph.symbols import Poly, product
 
 WIDEST_WINDOW = 128  # columns that a window spans where a block joins them in shared memory
 

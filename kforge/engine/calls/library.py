@@ -1,0 +1,114 @@
+"""A partition's steps that a library computes: where their operands come from, and who writes over their results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kforge.engine.calls.vendor import LIBRARY, CallStep, Operand, VendorCall, as_view
+from kforge.engine.coalescing import substitute
+from kforge.engine.graph.ir import Buffer, Builder
+from kforge.engine.graph.state import replaces
+from kforge.engine.graph.tensors import Cut, Tensor
+
+if TYPE_CHECKING:
+    from kforge.engine.partition import Partition, Stage
+
+
+class LibraryCalls:
+    """The part of a Partitioner that makes CallSteps."""
+
+    builder: Builder
+    calls: list[CallStep]
+    home: dict[Tensor, Stage | CallStep]
+    materialised: dict[Tensor, Buffer]
+
+    def place(self, tensor: Tensor, buffer: Buffer) -> Stage:
+        raise NotImplementedError
+
+    def _temporary(self, wish: str) -> str:
+        raise NotImplementedError
+
+    def _call(self, tensor: Tensor) -> None:
+        """A library's step, after those that its operands need."""
+        assert tensor.vendor is not None
+        dense = tensor.vendor.last and not tensor.vendor.scheme
+        operands = tuple(self._operand(operand, dense) for operand in tensor.vendor.operands)
+        level = max(
+            (self.home[t].level + 1 for t, b in self.materialised.items() if b in _buffers(operands)), default=0
+        )
+        for step in self.calls:
+            if (step.operands, _how(step.call)) == (operands, _how(tensor.vendor)):  # written twice, computed once
+                for t, buffer in zip(tensor.vendor.results, step.results, strict=True):
+                    self.materialised[t], self.home[t] = buffer, step
+                return
+        number = len(self.calls) + 1
+        kind = "convolved" if tensor.vendor.operator.startswith("conv") else "product"
+        name = kind if number == 1 else f"{kind}_{number}"
+        results = tensor.vendor.results
+        names = [name, *(f"{name}_{label}" for label in tensor.vendor.labels)]
+        buffers = [Buffer(n, t.dtype, t.shape, LIBRARY) for n, t in zip(names, results, strict=True)]
+        step = CallStep(tensor.vendor, operands, buffers[0], tuple(buffers[1:]), level)
+        self.calls.append(step)
+        for t, buffer in zip(results, buffers, strict=True):
+            self.materialised[t], self.home[t] = buffer, step
+
+    def _operand(self, tensor: Tensor, dense: bool = False) -> Operand:
+        """A view of something in memory, `dense`: in its own order; what there is none of, a kernel writes first."""
+        while True:
+            try:
+                found = as_view(self.builder, tensor, self.materialised)
+            except Cut as cut:
+                if cut.tensor.vendor is not None:
+                    self._call(cut.tensor)
+                    continue
+                found = None
+            if found is not None and not (dense and (found.order != tuple(sorted(found.order)) or found.expanded)):
+                return found
+            buffer = Buffer(self._temporary(tensor.name or "operand"), tensor.dtype, tensor.shape, LIBRARY)
+            stage = self.place(tensor, buffer)
+            self.materialised[tensor], self.home[tensor] = buffer, stage
+
+    def view_of_result(self, tensor: Tensor) -> Operand | None:
+        """An output that is a library's result as it is, or a view of it."""
+        while True:
+            try:
+                found = as_view(self.builder, tensor, self.materialised)
+            except Cut as cut:
+                if cut.tensor.vendor is None or not _only_moved(tensor, cut.tensor):
+                    return None
+                self._call(cut.tensor)
+                continue
+            return found if found is not None and found.buffer.kind == LIBRARY else None
+
+
+def _how(call: VendorCall) -> tuple[object, ...]:
+    return call.operator, tuple(call.keywords.items()), call.scheme, call.last
+
+
+def _buffers(operands: tuple[Operand, ...]) -> set[Buffer]:
+    return {o.buffer for o in operands}
+
+
+def _only_moved(tensor: Tensor, result: Tensor) -> bool:
+    """Whether `tensor` depends on nothing but one library result."""
+    while tensor is not result:
+        if len(tensor.inputs) != 1 or tensor.reduction is not None:
+            return False
+        tensor = tensor.inputs[0]
+    return True
+
+
+def reuse_results(builder: Builder, parts: Partition) -> None:
+    """An output that replaces a library's result element by element is written over it, under its own name."""
+    for step in parts.calls:
+        old = step.result
+        kept = {b for call in parts.calls for b in call.read} | {v.buffer for v in parts.views.values()}
+        for new in parts.outputs if old not in kept else ():
+            stored = any(s.buffer == new for p in parts.programs for s in p.stores)
+            same = (new.dtype, new.shape) == (old.dtype, old.shape) and new.name not in parts.orders
+            if stored and same and replaces(parts.programs, old, new):
+                one = Buffer(new.name, old.dtype, old.shape, LIBRARY)
+                parts.programs = [substitute(builder, p, {}, {old: one, new: one}) for p in parts.programs]
+                step.result = one
+                parts.views[new.name] = Operand(one, one.shape)
+                break

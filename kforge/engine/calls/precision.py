@@ -1,0 +1,190 @@
+"""Precision schemes for matrix products in single precision: products of halves that are as accurate as the baseline.
+
+Every operand is scaled by an exact power of two per row (of the right operand: per column), so that its largest value
+lies in [2^14, 2^15). Against strict single precision x = high + low / 2^11, both halves: the error of an operand is at
+most 2^-23 |x|, or 2^-50 of its row's largest value where that is more. The product is (low high' + high low') / 2^11 +
+high high'; what is left out, low low', is below 2^-24 of each term. Tensor cores cut sums short instead of rounding
+them, about 6e-9 of a sum of one sign per step of depth, so that high high' is taken in chunks (`chunk_of`) and their
+sums are added in single precision. Against TF32 one half has the same 10 bits of mantissa as its operands.
+
+A row whose small values (two standard deviations of their exponents below the mean) are ROOM orders below its largest
+would lose bits of what may matter; so would infinities, NaN and exponents beyond +-60. Such rows are marked while they
+are converted, and what they meet in the result is computed again in single precision on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kforge.engine.calls import halved
+from kforge.engine.calls.vendor import RATES, TF32_RATE, CallStep, Lowering, Operand, plain
+from kforge.engine.emit.hostcode import Host
+from kforge.engine.emit.kernelcode import Constant, KernelCode, render
+from kforge.engine.graph.ir import Program
+
+PROCESSORS = 132
+LEAST_DEPTH = 512  # of a product as accurate as in single precision: sums of one sign of 100 values are not
+SMALL = 4_000_000_000  # operations of a product that is left to the library at run time
+LEAST = 64  # rows and columns of a product that a scheme is for
+HALF_RATE = 6.5e14  # operations a second
+RATE_OF_BYTES, RATE_OF_CACHE = 3.5e12, 6e12  # bytes a second
+
+_CODE = {"rows": "halves_rows", "columns": "halves_columns", "ranges": "halves_ranges", "mend": "halves_mend"}
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """low: two halves an operand (as accurate as single precision) or one (as TF32)."""
+
+    name: str
+    low: bool
+
+
+SCHEMES = {s.name: s for s in (Scheme("split", low=True), Scheme("scaled", low=False))}
+RESULTS = ("row_units", "column_units")
+"""What a scheme leaves beside its sums: a factor for each row and each column, negative where the sums have none."""
+BY_PRECISION = {"highest": "split", "high": "scaled", "medium": "scaled"}
+"""The scheme whose products are as accurate as torch's at a float32 matmul precision."""
+
+
+def pays(scheme: str, rows: int, columns: int, depth: int) -> bool:
+    """Whether a product of these sizes is predicted to be faster by a scheme than by the library's own call."""
+    deep = depth >= LEAST_DEPTH or not SCHEMES[scheme].low
+    return (
+        deep
+        and min(rows, columns) >= LEAST
+        and seconds(scheme, rows, columns, depth)
+        < (5e-6 + 2 * rows * columns * depth / (RATES["float32"] if SCHEMES[scheme].low else TF32_RATE))
+    )
+
+
+def seconds(scheme: str, rows: int, columns: int, depth: int) -> float:
+    """Predicted time: conversion, products, and the reading and writing of partial sums."""
+    low = SCHEMES[scheme].low
+    tiles = -(-rows // 128) * -(-columns // 128)
+    rate = HALF_RATE * min(1.0, tiles / PROCESSORS)  # a product of one chunk is not divided any further
+    convert = (rows + columns) * depth * (4 + (4 if low else 2)) / RATE_OF_BYTES
+    products = 2 * rows * columns * depth * (3 if low else 1) / rate
+    parts = -(-depth // chunk_of(depth)) if low else 0
+    return 2.5e-5 + convert + products + parts * (2e-6 + rows * columns * 8 / RATE_OF_CACHE)
+
+
+def lowering(step: CallStep, precision: str = "highest") -> Lowering:
+    """How a library step is computed: by its scheme, else by the library's own call. precision: the task's."""
+    if step.call.scheme == halved.HALVED:
+        return halved.lowering(step)
+    if not step.call.scheme:
+        return plain(step, precision)
+    scheme = SCHEMES[step.call.scheme]
+    sides = [_along_rows(step.operands[0], left=True), _along_rows(step.operands[1], left=False)]
+    function = f"product_of_{'two_halves' if scheme.low else 'halves'}_{''.join('cr'[s] for s in sides)}"
+
+    def lines(step: CallStep, host: Host, operands: list[str], variables: Mapping[str, str]) -> list[str]:
+        given = [Operand(o.buffer, o.shape).python(host) for o in step.operands]
+        return [f"{', '.join(b.name for b in step.results)} = {function}({', '.join(given)})"]
+
+    kernels = []
+    for left, rows in zip((True, False), sides, strict=True):
+        kernels += (
+            [_kernel("rows", scheme, left)] if rows else [_kernel("ranges", scheme), _kernel("columns", scheme, left)]
+        )
+    unique = tuple({k.name: k for k in [*kernels, _kernel("mend", scheme)]}.values())
+    padded = step.result.shape[1] != step.others[1].shape[0]
+    helpers = (PRODUCT, _function(function, scheme, sides[0], sides[1], padded))
+    idea = (
+        "operands as two halves each, three products of halves, partial sums added in single precision"
+        if scheme.low
+        else "operands as halves scaled by powers of two, with TF32's mantissa at twice its rate"
+    )
+    sizes = [step.result.shape[0].hint(), step.result.shape[1].hint(), step.call.operands[0].shape[1].hint()]
+    return Lowering(lines, seconds(scheme.name, *sizes), idea, unique, helpers)
+
+
+def chunk_of(depth: int) -> int:
+    """Steps of depth that tensor cores add at once: what is cut short of sums of one sign grows with them, what single
+    precision loses with the root of the depth; at these they are about equal."""
+    return max(64, int(4.7 * depth**0.5) // 64 * 64)
+
+
+def _along_rows(operand: Operand, left: bool) -> bool:
+    """Whether the summed dimension is the contiguous one in memory."""
+    return (operand.order == (0, 1)) == left
+
+
+def _kernel(kind: str, scheme: Scheme, left: bool = True) -> KernelCode:
+    side = "left" if left else "right"
+    names = {"rows": f"halve_{side}_rows", "columns": f"halve_{side}_columns", "ranges": "column_ranges"}
+    name = names.get(kind, "mend_tiles")
+    low_first, counts = left and scheme.low, kind == "ranges"
+    order = "low then high" if low_first else "high then low"
+    text = render(f"cuda/{_CODE[kind]}.cu.j2", name=name, low=scheme.low, low_first=low_first, order=order)
+    template: tuple[str, ...] = ("WARPS", "VEC")
+    constants: dict[str, Constant] = {"WARPS": 8, "VEC": 4}
+    tune: dict[str, tuple[Constant, ...]] = {"WARPS": (8, 4, 16), "VEC": (4, 2, 1)}
+    grid, block = "(ceil_div(columns, 32 * VEC), ceil_div(depth, share))", "32 * WARPS"
+    require = {"VEC": "aligned(x, 4 * VEC) and columns % VEC == 0"}
+    if kind == "columns":
+        grid = "(ceil_div(width, 32 * VEC), ceil_div(padded, share))"
+    elif kind == "rows":
+        template, constants = ("BLOCK", "VEC"), {"BLOCK": 256, "VEC": 4}
+        tune = {"BLOCK": (256, 128, 512), "VEC": (4, 2, 1)}
+        grid, block = "rows", "BLOCK"
+        require = {"VEC": "aligned(x, 4 * VEC) and depth % VEC == 0"}
+    elif kind == "mend":
+        template, constants, tune, require = ("BLOCK",), {"BLOCK": 256}, {}, {}
+        grid, block = "ceil_div(rows, 64) * ceil_div(columns, 64)", "BLOCK"
+    return KernelCode(
+        name=name,
+        program=Program(name, (), (), ()),
+        schedule=scheme.name,
+        idea="",
+        text=text,
+        template=template,
+        helpers=frozenset(
+            {"pack", "halves", *(["halves_low"] if scheme.low else []), *(["counted"] if counts else [])}
+        ),
+        sizes={},
+        grid=grid,
+        block=block,
+        constants=constants,
+        tune=tune,
+        require=require,
+    )
+
+
+PRODUCT = '''\
+def add_product(sums, a, b, scale, keep):
+    """sums * keep + scale * a @ b for halves, summed in single precision; a CPU has no such product."""
+    if not sums.is_cuda:
+        torch.addmm(sums, a.float(), b.float(), beta=keep, alpha=scale, out=sums)
+    else:
+        torch.addmm(sums, a, b, out_dtype=torch.float32, beta=keep, alpha=scale, out=sums)'''
+
+
+def _function(name: str, scheme: Scheme, left_rows: bool, right_rows: bool, padded: bool) -> str:
+    """The host function: a and b lie in memory as the kernels read them, the right one transposed if `right_rows`.
+
+    padded: rows of sums end on a whole vector; else they are as long as the result has columns.
+    """
+    columns, height = "-(-columns // 8) * 8", "rows" if left_rows else "-(-rows // 8) * 8"
+    right = "b_halves.t()" if right_rows else "b_halves"
+    if not padded and not right_rows:
+        right = "b_halves[:, :columns]"
+    text = render(
+        "candidate/product_of_halves.py.j2",
+        name=name,
+        formula=f"{'a' if left_rows else 'a.t()'} @ {'b.t()' if right_rows else 'b'}",
+        accuracy="as accurate as in single precision" if scheme.low else "as accurate as in TF32",
+        left_rows=left_rows,
+        right_rows=right_rows,
+        low=scheme.low,
+        small=SMALL,
+        least=LEAST_DEPTH,
+        why="the library may be more exact there",
+        count="2 * padded" if scheme.low else "padded",
+        wide={"a": height, "b": columns if padded or not right_rows else "columns"},
+        left="a_halves" if left_rows else "a_halves.t()[:rows]",
+        right=right,
+    )
+    return text.rstrip()

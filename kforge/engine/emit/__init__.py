@@ -1,0 +1,1 @@
+"""From programs to text: the CUDA of each schedule's body and the candidate's module, as a person would write them."""

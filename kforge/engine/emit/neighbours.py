@@ -1,0 +1,115 @@
+"""The body of a pooling kernel in which lanes give each other their columns: each element is loaded by one lane only.
+
+A lane joins the lines of its own columns into what they give to each row of the result; then an output takes the
+columns that it reaches from its own lane and its neighbours'. The lanes at the ends of a warp only give.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kforge.engine.emit.cgen import Names, named_steps, wished_name
+from kforge.engine.emit.sliding import Line
+from kforge.engine.emit.slidingcode import SlidingCode
+
+
+@dataclass
+class NeighbourCode(SlidingCode):
+    """Emits one warp's work."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.helpers.add("neighbour")
+        self.names.taken |= {"VECTOR", "LEFT", "RIGHT", "OUTPUTS", "place", "own", "reach", "results", "last"}
+
+    def emit(self) -> str:
+        self._place()
+        self._hoist([self.sliding.value])
+        name = "sums" if self.kind == "sum" else "best"
+        self.counts = (*self.counts[:-1], "VEC")
+        self.loop["VEC"] = self.loop["COLS"]
+        self._declare(name, self.counts)
+        self._walk(0, name)
+        self.out.blank()
+        self._outputs(name)
+        return str(self.out)
+
+    def _place(self) -> None:
+        out, lines = self.out, self.sliding.lines
+        inner, sizes = lines[-1], [self.scope.index(line.var.size, True) for line in lines]
+        times = f" * {inner.stride}" if inner.stride > 1 else ""
+        out.add(f"constexpr int VEC = COLS{times};  // columns of the operand in a lane")
+        out.add(f"constexpr int LEFT = ({inner.padding} + VEC - 1) / VEC;  // lanes that only give")
+        out.add(f"constexpr int RIGHT = ({inner.extent - inner.padding - inner.stride} + VEC - 1) / VEC;")
+        out.add("constexpr int OUTPUTS = (32 - LEFT - RIGHT) * COLS;")
+        out.add("const int place = static_cast<int>(threadIdx.x % 32) - LEFT, lane = place & 31;")
+        out.add("Index<WIDE> rest = static_cast<long long>(blockIdx.x) * (BLOCK / 32) + threadIdx.x / 32;")
+        out.add(f"const Index<WIDE> across = ({sizes[-1]} + OUTPUTS - 1) / OUTPUTS;")
+        out.add("const int strip = rest % across * OUTPUTS;", "rest /= across;")
+        out.add("const int col = strip + lane * COLS;")
+        self._place_rows(sizes)
+        width = self.scope.index(inner.reach.end)
+        out.add(f"const int last = min(strip + OUTPUTS, {self.scope.index(inner.var.size)});")
+        out.add(f"const int first = strip{times} + place * VEC;", "bool own[VEC];  // columns that there are")
+        column = self.loop["COLS"]
+        with out.block(f"for (int {column} = 0; {column} < VEC; ++{column})", unroll=True):
+            out.add(f"own[{column}] = first + {column} >= 0 && first + {column} < {width};")
+        out.blank()
+
+    def _line(self, target: str, inside: str) -> None:
+        """This lane's part of a line."""
+        inner, dtype, value = self.sliding.lines[-1], self.sliding.value.dtype, self.sliding.value
+        out, column = self.out, self.loop["VEC"]
+        within = f"{inside} && " if inside else ""
+        for uid, access in self.lines_read.items():
+            name = self.names.fresh(f"{access.buffer.name}_in")
+            pointer = self.names.fresh(f"{access.buffer.name}_line")
+            element = self.types.element(access.buffer)
+            base = f" + {self.scope.index(access.base)}" if access.base.terms else ""
+            out.add(f"const {element}* {pointer} = {access.buffer.name}{base};")
+            out.add(f"Pack<{element}, VEC> {name} = {{}};")
+            with out.block("if constexpr (VECTOR)"):
+                out.add(f"if ({within}own[0]) {name} = load<VEC>({pointer} + first);")
+            loop = f"for (int {column} = 0; {column} < VEC; ++{column})"
+            with out.block("else"), out.block(loop, unroll=True):
+                out.add(f"if ({within}own[{column}]) {name}.at[{column}] = {pointer}[first + {column}];")
+            self.elements[uid] = f"{name}.at[{column}]"
+        with out.block(f"for (int {column} = 0; {column} < VEC; ++{column})", unroll=True):
+            scope = self.scope.child()
+            scope.names = Names(self.names.taken)
+            scope.var = lambda v: f"(first + {column})" if v == inner.reach.at else self.vars[v]
+            for part in named_steps([value], set(scope.known)):
+                if part is not value and part.uid not in scope.known:
+                    out.add(scope.declare(part, wished_name(part)))
+            text = scope.text(value)
+            if value.op != "load" or self.kind != "sum":
+                text = f"{within}own[VECTOR ? 0 : {column}] ? {text} : {self.neutral(dtype)}"
+            out.add(f"{target}[{column}] = {text};")
+
+    def _store_line(self, results: str) -> None:
+        """Columns from the neighbours, then as for every tile."""
+        out, inner, column = self.out, self.sliding.lines[-1], self.loop["VEC"]
+        times = f" * {inner.stride}" if inner.stride > 1 else ""
+        out.add(f"{self.real} reach[(COLS - 1){times} + {inner.extent}], results[COLS];")
+        with out.block(f"for (int k = 0; k < (COLS - 1){times} + {inner.extent}; ++k)", unroll=True):
+            shift = f" - {inner.padding}" if inner.padding else ""
+            out.add(f"reach[k] = neighbour({results}, k{shift});")
+        with out.block(f"for (int {column} = 0; {column} < COLS; ++{column})", unroll=True):
+            out.add(f"results[{column}] = reach[{column}{times}];")
+            with out.block(f"for (int k = 1; k < {inner.taps}; ++k)", unroll=True):
+                step = f"k * {inner.dilation}" if inner.dilation > 1 else "k"
+                self._join(f"results[{column}]", f"reach[{column}{times} + {step}]")
+        super()._store_line("results")
+
+    @property
+    def end(self) -> str:
+        return "last"
+
+
+def outputs_of(line: Line) -> str:
+    """How many outputs of a line a warp computes, in the launch language."""
+    vec = f"(COLS * {line.stride})" if line.stride > 1 else "COLS"
+    right = line.extent - line.padding - line.stride
+    ends = f"ceil_div({line.padding}, {vec})" if line.padding else "0"
+    ends += f" - ceil_div({right}, {vec})" if right > 0 else ""
+    return f"((32 - {ends}) * COLS)"

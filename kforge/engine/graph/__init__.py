@@ -1,0 +1,1 @@
+"""The captured graph as tensors and expressions: import, sizes, rewrites, state."""

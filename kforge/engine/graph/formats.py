@@ -1,0 +1,93 @@
+"""Memory formats: which operators give their result in channels-last order where the operand has it.
+
+Pointwise results take their operand's strides (Tensor.layout). Operators on images ask for less: only whether the
+operand looks channels-last. The candidate looks at what it was given and reorders its result where torch's would be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kforge.engine.graph.ir import Buffer
+from kforge.engine.graph.tensors import Tensor
+
+IMAGES = {
+    "max_pool2d": 4,
+    "max_pool2d_with_indices": 4,
+    "max_pool3d_with_indices": 5,
+    "avg_pool2d": 4,
+    "_adaptive_avg_pool2d": 4,
+    "adaptive_max_pool2d": 4,
+    "upsample_nearest2d": 4,
+    "upsample_nearest3d": 5,
+    "upsample_bilinear2d": 4,
+    "upsample_bicubic2d": 4,
+    "upsample_trilinear3d": 5,
+}
+"""Operators whose result follows an operand of so many dimensions."""
+ANY_RANK = {"convolution", "conv2d", "conv3d", "constant_pad_nd"}
+ANY_RANK |= {f"_native_batch_norm_legit{form}" for form in ("", "_functional", "_no_training")}
+ON_CPU = {"reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d", "roll"}
+ON_CPU |= {"native_group_norm"}
+"""Those that follow on the CPU, and give contiguous results on a GPU."""
+ROWS = {"max_pool1d_with_indices", "avg_pool1d", "adaptive_avg_pool1d", "adaptive_max_pool1d"}
+"""Those that torch computes as images of height one."""
+ROWS_ON_GPU = {"max_pool1d"}
+
+DENSE = "dense"  # kind of an input whose strides of dimensions of size one do not count
+Format = tuple[Buffer, bool]
+"""The input that a result follows; True where both are images of height one without that dimension."""
+
+
+def follow(node: Any, result: Any) -> None:
+    """Note on a node's result which input's format it follows."""
+    names = _composites(node)
+    value = node.meta.get("val")
+    device = getattr(value[0] if isinstance(value, (tuple, list)) and value else value, "device", None)
+    on_cpu = device is not None and device.type == "cpu"
+    any_rank, rows = ANY_RANK | (ON_CPU if on_cpu else set()), ROWS | (set() if on_cpu else ROWS_ON_GPU)
+    if "view" in str(node.target):  # of all elements as one row
+        return
+    for t in result if isinstance(result, (tuple, list)) else (result,):
+        if not isinstance(t, Tensor):
+            continue
+        rank = len(t.shape)
+        if names & rows and rank == 3:
+            found = _source(t, 3)
+            t.format = None if found is None else (found[0], True)
+        elif any(IMAGES.get(n) == rank for n in names) or (names & any_rank and rank in (4, 5)):
+            found = _source(t, rank)
+            if found is not None and any(n.startswith("_native_batch_norm") for n in names):
+                found = _of_batch_norm(node, t, found, on_cpu)
+            t.format = found
+
+
+def _of_batch_norm(node: Any, result: Tensor, found: Format, on_cpu: bool) -> Format | None:
+    """On a CPU dense channels-last counts, too; on a GPU without weights the strides are the operand's."""
+    if on_cpu:
+        return replace(found[0], kind=DENSE), False
+    if node.args[1] is None:
+        result.layout = found[0]
+        return None
+    return found
+
+
+def _composites(node: Any) -> set[str]:
+    """The operators that a node is or is a part of, overloads left out."""
+    found = [str(node.meta.get("original_aten", "")), str(node.target)]
+    found += [str(source.target) for source in (node.meta.get("from_node") or [])[-1:]]
+    return {text.removeprefix("aten.").split(".")[0] for text in found}
+
+
+def _source(t: Tensor, rank: int) -> Format | None:
+    """The input whose strides the first operand above of so many dimensions has."""
+    seen: set[int] = set()
+    while t.inputs and id(t) not in seen:
+        seen.add(id(t))
+        t = t.inputs[0]
+        if len(t.shape) == rank and t.format is not None:
+            return t.format
+        if len(t.shape) == rank and t.layout is not None and len(t.layout.shape) == rank:
+            return t.layout, False
+    return None

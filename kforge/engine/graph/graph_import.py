@@ -1,0 +1,269 @@
+"""`import_graph`: an fx.GraphModule of core ATen, node by node, through the importer's handlers (importer.py).
+
+A size that turns out to be another starts the pass over, with what is known then.
+"""
+
+from __future__ import annotations
+
+import operator as python_operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kforge.engine.emit.cgen import C_TYPES
+from kforge.engine.graph.evidence import Evidence
+from kforge.engine.graph.formats import follow
+from kforge.engine.graph.importer import (
+    HANDLERS,
+    KEEPS_STRIDES,
+    PARTS,
+    Graph,
+    Importer,
+    Meta,
+    Refine,
+    cast,
+    common_type,
+    computing,
+    constant,
+    layout_of,
+    literal,
+    pick,
+)
+from kforge.engine.graph.ir import Buffer, Expr, Origin
+from kforge.engine.graph.symbols import Poly, Size
+from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, from_buffer
+from kforge.engine.handlers.operators import COMPARISONS, POINTWISE
+from kforge.errors import NoCandidate
+
+
+def import_graph(
+    module: Any,
+    names: dict[str, tuple[str, str]],
+    origins: Callable[[Any], Origin | None],
+    constants: dict[str, float | int | bool] | None = None,
+    variants: Callable[[], list[Any]] = list,
+    pinned: bool = False,
+    library: bool = False,
+    scheme: str = "",
+    halved: bool = False,
+    last: bool = False,
+) -> Graph:
+    """Import an fx.GraphModule of core ATen.
+
+    names: placeholder -> (readable name, kind); origins: fx node -> Origin; constants: placeholders that are numbers;
+    variants: gives the same graph for other shapes, asked for only when a literal would fix a size; pinned: parameters
+    cannot have other sizes; library, scheme, halved, last: as Importer has them. NoCandidate names what has no handler.
+    """
+    from kforge.engine.handlers import (  # noqa: F401  (they register handlers)
+        composites,
+        dropout,
+        indexing,
+        norms,
+        ordering,
+        products,
+        resampling,
+        scans,
+        skinny,
+        views,
+        windows,
+    )
+
+    known: dict[Size, Poly] = _parameter_sizes(module, names) if pinned else {}
+    evidence = Evidence(module, variants, names)
+    for _ in range(300):
+        try:
+            return _run(
+                Importer(dict(known), evidence, library=library, scheme=scheme, halved=halved, last=last),
+                module,
+                names,
+                origins,
+                constants or {},
+            )
+        except Refine as refine:
+            known[refine.size] = refine.value
+    raise NoCandidate("the sizes of the graph do not settle", operator="shapes")
+
+
+def _parameter_sizes(module: Any, names: dict[str, tuple[str, str]]) -> dict[Size, Poly]:
+    """The sizes of all parameters and buffers, fixed."""
+    found = {}
+    for node in module.graph.nodes:
+        if node.op == "placeholder" and names.get(node.name, ("", ""))[1] == "parameter":
+            for axis, hint in enumerate(node.meta["val"].shape):
+                found[Size(f"{names[node.name][0]}_{axis}", int(hint))] = Poly.of(int(hint))
+    return found
+
+
+def _run(
+    imp: Importer,
+    module: Any,
+    names: dict[str, tuple[str, str]],
+    origins: Callable[[Any], Origin | None],
+    constants: dict[str, float | int | bool],
+) -> Graph:
+    import torch
+
+    values: dict[Any, Any] = {}
+    inputs: dict[str, Buffer] = {}
+    real = "float"
+    library = ("mm.default", "convolution", "copy_", "set_")  # their operands and targets are contiguous here
+    permuted = not any(name in str(n.target) for n in module.graph.nodes for name in library)
+    for node in module.graph.nodes:
+        imp.origin, imp.node = origins(node), node
+        if node.op == "placeholder":
+            fake = node.meta.get("val")
+            if node.name in constants:
+                number = constants[node.name]
+                values[node] = constant(imp, number, _dtype(fake), fake.dim())
+                continue
+            if not isinstance(fake, torch.Tensor):
+                values[node] = fake
+                continue
+            name, kind = names[node.name]
+            shape = []
+            for axis, hint in enumerate(fake.shape):
+                symbol = Size(f"{name}_{axis}", int(hint))
+                imp.sources[symbol] = (name, axis)
+                shape.append(imp.resolve(Poly.of(symbol)))
+            _refuse_dtype(fake)
+            order = _order(fake) if permuted and kind == "input" else ()
+            buffer = Buffer(name, _dtype(fake), tuple(shape), kind, order)
+            real = "double" if buffer.dtype == "float64" else real
+            inputs[node.name] = buffer
+            values[node] = from_buffer(buffer)
+        elif node.op == "get_attr":
+            raise NoCandidate(f"the graph holds a constant tensor {node.target}", operator="constant tensor")
+        elif node.op == "call_function":
+            values[node] = _call(imp, node, values)
+            _refuse_dtype(node.meta.get("val"))
+        elif node.op == "output":
+            flat = torch.utils._pytree.tree_leaves(node.args[0])
+            outputs = [values.get(n, n) if isinstance(n, torch.fx.Node) else n for n in flat]
+            for n, value in zip(flat, outputs, strict=True):  # a gradient has the sizes of what it belongs to
+                owner = inputs.get(n.meta.get("sized_as", "")) if isinstance(n, torch.fx.Node) else None
+                for a, b in zip(value.shape, owner.shape, strict=True) if owner is not None else ():
+                    imp.equal(a, b)
+            return Graph(inputs, outputs, imp.known, imp.sources, real, imp.minimum, imp.seeds)
+    raise NoCandidate("the graph has no output", operator="output")
+
+
+def _order(fake: Any) -> tuple[int, ...]:
+    """The dimensions of a dense tensor that is not contiguous as they lie in memory; () for any other."""
+    if fake.is_contiguous():
+        return ()
+    order = tuple(sorted(range(fake.dim()), key=fake.stride, reverse=True))
+    return order if fake.permute(order).is_contiguous() else ()
+
+
+def _refuse_dtype(value: Any) -> None:
+    """NoCandidate for a tensor whose elements no kernel can hold (uint16, fp8, complex numbers)."""
+    import torch
+
+    if isinstance(value, torch.Tensor) and _dtype(value) not in C_TYPES:
+        raise NoCandidate(f"no kernel holds elements of dtype {_dtype(value)}", operator=f"dtype {_dtype(value)}")
+
+
+def _dtype(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _call(imp: Importer, node: Any, values: dict[Any, Any]) -> Any:
+    import torch
+
+    def convert(a: Any) -> Any:
+        return torch.fx.node.map_arg(a, lambda n: values[n])
+
+    args, kwargs = convert(node.args), convert(node.kwargs)
+    if node.target is python_operator.getitem:
+        return args[0][args[1]]
+    imp.operator = str(node.target)
+    name = getattr(node.target, "_schema", None)
+    packet = name.name.split("::")[-1] if name is not None else imp.operator
+    fake = node.meta.get("val")
+    dtype = _dtype(fake) if isinstance(fake, torch.Tensor) else ""
+    if isinstance(fake, torch.Tensor) and any(isinstance(s, torch.SymInt) for s in fake.shape):
+        raise imp.reject("its size depends on data")
+    shape = tuple(int(s) for s in fake.shape) if isinstance(fake, torch.Tensor) else ()
+    if isinstance(fake, (tuple, list)) and fake and isinstance(fake[0], torch.Tensor):
+        dtype = _dtype(fake[0])
+    if "complex" in dtype:
+        raise imp.reject("complex numbers")
+    meta = Meta(dtype, shape, imp.operator)
+    if packet in POINTWISE or packet in {"full", "full_like", "scalar_tensor"}:
+        imp.check_literals(node)
+    if packet in HANDLERS:
+        result = HANDLERS[packet](imp, meta, *args, **kwargs)
+    elif packet in POINTWISE:
+        result = pointwise(imp, meta, packet, args, kwargs)
+    else:
+        raise NoCandidate(
+            f"the engine has no kernel for {imp.operator}",
+            "write the kernel by hand, or let a chat model propose one",
+            operator=imp.operator,
+        )
+    for t in result if isinstance(result, (tuple, list)) else (result,):
+        if isinstance(t, Tensor) and not t.name:
+            t.name = node.name
+        if isinstance(t, Tensor) and packet in PARTS:
+            t.layout = args[0].layout
+        elif (
+            isinstance(t, Tensor)
+            and packet in HANDLERS
+            and packet != "sort"
+            and (packet not in KEEPS_STRIDES or _reorders(kwargs))
+        ):
+            t.layout = None
+    if packet in KEEPS_STRIDES and not _reorders(kwargs) and args and isinstance(args[0], Tensor):
+        result.format = args[0].format
+    follow(node, result)
+    return result
+
+
+def _reorders(kwargs: dict[str, Any]) -> bool:
+    """Whether a copy asks for another memory format than its operand's."""
+    import torch
+
+    return kwargs.get("memory_format") not in (None, torch.preserve_format)
+
+
+def pointwise(imp: Importer, meta: Meta, packet: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    """An operator of the pointwise table: positional operands, keyword scalars."""
+    formula = POINTWISE[packet]
+    compute: str | None = None
+    if packet in COMPARISONS or packet.startswith("logical_") or packet in {"isnan", "isinf"}:
+        compute = common_type(args)
+        if packet.startswith("logical_"):
+            compute = "bool"
+    keywords = {k: v for k, v in kwargs.items() if v is not None and k not in {"dtype", "device", "layout"}}
+    if packet in {"where", "masked_fill"}:
+        return _select(imp, meta, packet, args)
+    names, extra = list(keywords), list(keywords.values())
+    count = len(args)
+
+    def applied(b: Any, *scalars: Any) -> Expr:
+        return formula(b, *scalars[:count], **dict(zip(names, scalars[count:], strict=True)))
+
+    try:
+        return imp.map(applied, *args, *extra, dtype=meta.dtype, compute=compute)
+    except NotImplementedError as error:
+        raise imp.reject(str(error)) from None
+
+
+def _select(imp: Importer, meta: Meta, packet: str, args: Sequence[Any]) -> Tensor:
+    """where and masked_fill: the condition keeps its own type."""
+    condition, yes, no = args if packet == "where" else (args[1], args[2], args[0])
+    tensors = [t for t in (condition, yes, no) if isinstance(t, Tensor)]
+    shape = imp.broadcast([t.shape for t in tensors])
+    target = computing(meta.dtype)
+
+    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
+        def scalar(o: Any, kind: str) -> Expr:
+            if isinstance(o, Tensor):
+                return cast(ctx, ctx.value(o, pick(index, o.shape), guard), kind)
+            return literal(ctx, o, kind)
+
+        chosen = (scalar(condition, "bool"), scalar(yes, target), scalar(no, target))
+        return ctx.builder.op("where", *chosen, dtype=target)
+
+    result = imp.tensor(shape, meta.dtype, at, *tensors)
+    result.layout = layout_of(tensors, shape)
+    return result

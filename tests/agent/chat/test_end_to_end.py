@@ -112,7 +112,8 @@ def test_a_killed_run_goes_on_and_pays_nothing_twice(here: Path) -> None:
 def test_a_model_that_fails_in_the_middle_does_not_take_the_best_along(here: Path) -> None:
     """The engine's verified kernel is written although the account is empty at the first real call; that is said."""
     source = (here / "softmax_cdf.py").read_text()
-    (here / "scale.py").write_text(source.replace("torch.cumsum(torch.softmax(x, dim=-1), dim=-1)", "x * 2.0 + 1.0"))
+    sum_of_softmax = "torch.cumsum(torch.softmax(x, dim=-1), dim=-1, dtype=torch.float64).float()"
+    (here / "scale.py").write_text(source.replace(sum_of_softmax, "x * 2.0 + 1.0"))
     with ScriptedModel([status(402, "add credit")], key=SECRET) as model:
         code, result, said = finished(command(
             here, "suggest", "scale.py", "--model", "scripted", "--base-url", model.base_url,

@@ -192,6 +192,20 @@ class _Run:
             if confirmed.verified:
                 return confirmed
             self.failed.append(confirmed)
+        return self._another() if self.failed and self.model is None and self.options.replay is None else None
+
+    def _another(self) -> Attempt | None:
+        """What the engine proposes beyond what failed the larger plan, while the budget lasts."""
+        bench = self.bench
+        try:
+            while (bench.left()["seconds"] or 0.0) > 0 and (attempt := self._next(self.engine)) is not None:
+                if attempt.verified:
+                    confirmed = bench.evaluate(attempt.candidate, self.options.plan, beyond=True)
+                    if confirmed.verified:
+                        return confirmed
+                    self.failed.append(confirmed)
+        except BudgetSpent as spent:
+            self._say(spent.message)
         return None
 
     def _no_room(self) -> bool:

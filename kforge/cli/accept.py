@@ -34,7 +34,7 @@ def accept(
     state = settings.state.absolute()
     if not task.is_file():
         raise UsageError(f"no such file: {task}", "give the task's op.py")
-    task = task.resolve()
+    given, task = task, task.resolve()
     if undo:
         if candidate is not None or folder is not None:
             raise UsageError("--undo takes OP.PY alone")
@@ -44,10 +44,12 @@ def accept(
             f"{name} {'removed' if entry.before[name] is None else 'as it was before'}" for name in sorted(entry.after)
         )
     else:
-        module = options.read_candidate_path(candidate or Path(settings.out) / task.stem)
+        if candidate is None and not (written := Path(settings.out) / task.stem).exists():
+            raise UsageError(f"no candidate of {given} in {written}", f"find one: kforge suggest {given}")
+        module = options.read_candidate_path(candidate or written)
         evidence = of_task(find_evidence(module, state), task)
         if evidence.problem and not force:
-            judge = f"`kforge verify {task.name} {module}`"
+            judge = f"`kforge verify {given} {module}`"
             hint = (
                 f"run {judge} first, or --force" if evidence.report is None else f"mend it and run {judge}, or --force"
             )

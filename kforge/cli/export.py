@@ -17,7 +17,8 @@ def export(
     candidate: Annotated[Path, typer.Argument(metavar="CANDIDATE.PY", help="Its module, or the folder of it.")],
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The folder of the exported project.")],
     layout: Annotated[
-        str, typer.Option("--format", help="extension, aot, hf or kernelbench.", metavar="FORMAT")
+        str,
+        typer.Option("--format", help="extension, aot, hf, kernelbench; triton (Triton candidates).", metavar="FORMAT"),
     ] = "extension",
     task: Annotated[
         Path | None, typer.Option("--task", metavar="OP.PY", help="The task. [default: that of the run]")

@@ -187,6 +187,10 @@ def _join(task: Task, forward: Candidate, backward: Candidate) -> Candidate:
     returned = [found.get(given[name], "None") for name in parameters]
     inputs = [*saved, *gradients.upstream]
     body, wanted = _guarded(second, list(found.values()), words)
+    if unused := [name for name in wanted if name not in returned]:
+        raise NoCandidate(
+            f"no gradient of {', '.join(unused)} is returned: the output does not use it", operator="autograd"
+        )
     needs = [f"ctx.needs_input_grad[{returned.index(name)}]" for name in wanted]
     title = f"{task.name} and its gradient as CUDA kernels, a drop-in for the reference of {task.path.name}."
     others = list(dict.fromkeys([*first.others, *second.others]))

@@ -140,10 +140,15 @@ class Values:
         return {group for (group, _), pool in self.pools.items() if pool.judge().passed is None}
 
     def worst(self) -> Error | None:
-        """The pool that comes nearest to its bound; exact baselines only where there is nothing else."""
-        pools = [(g, pool) for (g, _), pool in self.pools.items() if pool.draws and g[2] == "none" and pool.told]
-        if not pools:
+        """The pool that comes nearest to its bound; exact baselines only where there is nothing else.
+
+        A pool with too few draws for a ratio to mean something has no bound: it is told where there is no other.
+        """
+        told = [(g, pool) for (g, _), pool in self.pools.items() if pool.draws and g[2] == "none" and pool.told]
+        if not told:
             return None
+        judged = [(g, pool) for g, pool in told if pool.judge().passed is not None]
+        pools = judged or told
         group, pool = max(
             pools,
             key=lambda p: (
@@ -161,7 +166,7 @@ class Values:
             pool.ratio,
             pool.largest_ulp,
             pool.mean_ulp,
-            allowed=None if pool.ratio is None else pool.allowed,
+            allowed=None if pool.ratio is None or not judged else pool.allowed,
             where=", ".join(words),
         )
 

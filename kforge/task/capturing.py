@@ -98,7 +98,7 @@ def capture_module(task: Task, module: torch.nn.Module, call: Call, relabel: boo
         if relabel:
             _relabel(traced.graph_module)
         literals = {path: leaf for path, leaf in call_leaves(call, module.forward) if not _is_tensor(leaf)}
-        return Capture(
+        found = Capture(
             *traced[:4],
             literals=literals,
             out_spec=traced.out_spec,
@@ -106,7 +106,19 @@ def capture_module(task: Task, module: torch.nn.Module, call: Call, relabel: boo
             device="cuda" if relabel else str(_device(call)),
             precision=task.precision,
         )
+        if found.mutations and _shared(call):  # torch.export would read old values through the other name
+            failures = ["inputs share memory, and the reference writes to it"]
+            break
+        return found
     return Capture(None, failure="; ".join(failures), precision=task.precision)
+
+
+def _shared(call: Call) -> bool:
+    """Whether two input tensors lie in one storage."""
+    import torch
+
+    tensors = [leaf for _, leaf in call_leaves(call) if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided]
+    return len({t.untyped_storage()._cdata for t in tensors}) < len(tensors)
 
 
 def _is_tensor(leaf: Any) -> bool:

@@ -156,7 +156,6 @@ def test_what_bench_refuses(suite: Path) -> None:
         ["maps/right/op.py"],
         ["jobs.jsonl", "--resume"],
         ["jobs.jsonl", "--each"],
-        [".", "--out", "x"],
         [".", "--worker", "a", "--ray", "local"],
         [".", "--against", "absent.json"],
     ):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.engine.support import compare, forced, function_task, plan_of, proposals
+from tests.engine.support import compare, forced, function_task, load_model, plan_of, proposals
 
 PAIR = "torch.randn(33, 70), torch.randn(33, 70)"
 CLASSES = "torch.randn(33, 70), torch.randint(0, 70, (33,))"
@@ -55,3 +56,16 @@ def test_a_loss_of_a_row_is_computed_where_the_row_is(tmp_path: Path) -> None:
     """Between the two kernels there is one number a row, not the row's maximum and its sum."""
     parts = plan_of(function_task("return F.cross_entropy(x, y)", CLASSES, tmp_path, "x, y")).parts
     assert [b.kind for b in parts.temporaries] == ["temporary"] and len(parts.programs) == 2
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_label_smoothing_is_a_share_of_the_classes(reduction: str, tmp_path: Path) -> None:
+    """Torch writes it as a number, e / n: for other numbers of classes it would be wrong, so that n is checked."""
+    body = f"return F.cross_entropy(x, t, label_smoothing=0.1, reduction={reduction!r})"
+    task = function_task(body, "torch.randn(6, 20), torch.randint(0, 20, (6,))", tmp_path, "x, t")
+    (candidate, *_) = proposals(task)
+    compare(task, candidate, tmp_path)
+    model = load_model(candidate, tmp_path)()
+    with pytest.raises(ValueError, match=r"x\.shape\[-?1\] == 20"):
+        model(torch.randn(6, 21), torch.randint(0, 21, (6,)))
+    assert model(torch.randn(9, 20), torch.randint(0, 20, (9,))).shape == ((9,) if reduction == "none" else ())

@@ -88,3 +88,19 @@ def test_discrete_outputs_know_where_they_come_from(tmp_path: Path) -> None:
     )
     rules = [source.rule for source in make(tmp_path, text).sources()]
     assert rules == [Rule.INDEX, Rule.INDEX, Rule.COMPARED, Rule.ROUNDED, Rule.EQUAL]
+
+
+def test_an_output_that_is_state_keeps_its_first_value(tmp_path: Path) -> None:
+    """A reference that returns its own buffer: what is right for the first call stands when a second has changed it."""
+    ready = make(
+        tmp_path,
+        "from torch import nn\nclass Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.register_buffer('n', torch.zeros(6))\n    def forward(self, x):\n        self.n.add_(x.mean(0))\n"
+        "        return self.n\ndef get_inputs():\n    return [torch.randn(70, 6)]\n",
+    )
+    first = ready.expected(Case(seed=1))
+    (_, value), exact, after = first.leaves[0], first.exact[0], first.state_after["n"]
+    assert first.then is not None and not torch.equal(first.then.leaves[0][1], value)
+    assert torch.equal(value, after) and exact is not None
+    assert float((value.double() - exact).abs().max()) < 1e-6
+    assert [alias.source for alias in first.effects.aliases] == ["state:n"]

@@ -243,7 +243,7 @@ class Scope:
             target = self.types.scalar(e.dtype)
             return f"static_cast<{target}>({self.text(inner)})", 99
         if e.op in ("reduce", "window"):
-            raise AssertionError("a reduction is written by the schedule")
+            raise NoCandidate("the engine cannot place a reduction within an element's index", operator=e.kind)
         return self._operator(e)
 
     def _operator(self, e: Expr) -> tuple[str, int]:

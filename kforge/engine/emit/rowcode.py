@@ -81,9 +81,11 @@ class RowCode(CodeBase):
             return f"{s.buffer.name}[{scope.index(s.index)}] = {self._stored(s, scope)};"
         place, value = s.value.args
         text = self._stored(replace(s, value=value), scope)
+        # threads beyond the last row take that one again: what they store is the same, what they add is not
+        own = "if (active) " if "active" in self.style.writer else ""
         if s.value.op == "add_at":
-            return f"atomicAdd({s.buffer.name} + {scope.text(place, 10)}, {text});"
-        return f"{s.buffer.name}[{scope.text(place)}] = {text};"
+            return f"{own}atomicAdd({s.buffer.name} + {scope.text(place, 10)}, {text});"
+        return f"{own}{s.buffer.name}[{scope.text(place)}] = {text};"
 
     def _stored(self, s: Store, scope: Scope) -> str:
         element = self.types.element(s.buffer)

@@ -18,7 +18,7 @@ from kforge.engine.emit.text import fold
 from kforge.engine.emit.usercode import UserCode
 from kforge.engine.graph.formats import DENSE
 from kforge.engine.graph.importer import Graph
-from kforge.engine.graph.ir import Buffer, walk
+from kforge.engine.graph.ir import Buffer, Expr, walk
 from kforge.engine.graph.state import State, host_lines
 from kforge.engine.graph.symbols import product
 from kforge.engine.graph.tensors import Tensor
@@ -359,10 +359,19 @@ def _allocate(plan: Plan, host: Host, b: Buffer, device: str, order: tuple[int, 
         dense = t.kind == "input" and not t.order and t.name in read  # what only lends its sizes keeps its strides
         if dense and t.shape == shape and plan.types.element(t) == element:
             return f"torch.empty_like({t.name})"
-    dtype = f"{owner}.dtype" if owner else f"torch.{b.dtype}"
+    dtype = f"{owner}.dtype" if owner and owner != b.name else f"torch.{b.dtype}"
     if not shape:
         return f"torch.empty((), dtype={dtype}, device={device}.device)"
     return f"torch.empty({host.shape(shape)}, dtype={dtype}, device={device}.device)"
+
+
+EXTREMES = ("max", "min", "argmax", "argmin")
+
+
+def _of_flags(e: Expr) -> bool:
+    """Whether a reduction is torch's any or all, which nothing is no error to."""
+    body = e.args[0]
+    return body.op == "cast" and body.args[0].dtype == "bool"
 
 
 def _empty_checks(plan: Plan, choices: Sequence[Choice], local: Mapping[tuple[str, str], str], host: Host) -> list[str]:
@@ -371,7 +380,7 @@ def _empty_checks(plan: Plan, choices: Sequence[Choice], local: Mapping[tuple[st
     for choice in choices:
         code = choice[0]
         per_row = walk(s.value for s in code.program.stores if s.per_row)
-        extremes = any(e.op == "reduce" and e.kind in ("max", "min", "argmax", "argmin") for e in per_row)
+        extremes = any(e.op == "reduce" and e.kind in EXTREMES and not _of_flags(e) for e in per_row)
         cols = local.get((code.name, "cols"), "")
         if extremes and cols and not cols.isdigit():
             lines.append(f"if {cols} == 0:")

@@ -49,6 +49,11 @@ class Evidence:
         return None
 
 
+def shares_of(graph: Any) -> set[float]:
+    """The numbers between 0 and 1 in a graph."""
+    return {v for node in graph.nodes if node.op == "call_function" for v in numbers_of(node) if 0 < v < 1}
+
+
 def numbers_of(node: Any) -> list[float]:
     """The numbers among a node's arguments."""
     given = [*node.args, *node.kwargs.values()]

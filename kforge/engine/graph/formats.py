@@ -54,19 +54,20 @@ def follow(node: Any, result: Any) -> None:
             continue
         rank = len(t.shape)
         if names & rows and rank == 3:
-            found = _source(t, 3)
-            t.format = None if found is None else (found[0], True)
+            source = _source(t, 3)
+            t.format = None if source is None else (source[0][0], True)
         elif any(IMAGES.get(n) == rank for n in names) or (names & any_rank and rank in (4, 5)):
-            found = _source(t, rank)
-            if found is not None and any(n.startswith("_native_batch_norm") for n in names):
-                found = _of_batch_norm(node, t, found, on_cpu)
-            t.format = found
+            source = _source(t, rank)
+            t.format = None if source is None else source[0]
+            if source is not None and any(n.startswith("_native_batch_norm") for n in names):
+                t.format = _of_batch_norm(node, t, *source, on_cpu)
 
 
-def _of_batch_norm(node: Any, result: Tensor, found: Format, on_cpu: bool) -> Format | None:
-    """On a CPU dense channels-last counts, too; on a GPU without weights the strides are the operand's."""
+def _of_batch_norm(node: Any, result: Tensor, found: Format, as_given: bool, on_cpu: bool) -> Format | None:
+    """On a CPU dense channels-last counts, too, where no operator between has put the strides of an input in order; on
+    a GPU without weights the strides are the operand's."""
     if on_cpu:
-        return replace(found[0], kind=DENSE), False
+        return (replace(found[0], kind=DENSE), False) if as_given else found
     if node.args[1] is None:
         result.layout = found[0]
         return None
@@ -80,14 +81,14 @@ def _composites(node: Any) -> set[str]:
     return {text.removeprefix("aten.").split(".")[0] for text in found}
 
 
-def _source(t: Tensor, rank: int) -> Format | None:
-    """The input whose strides the first operand above of so many dimensions has."""
+def _source(t: Tensor, rank: int) -> tuple[Format, bool] | None:
+    """The format of the first operand above of so many dimensions; whether it has an input's strides as they are."""
     seen: set[int] = set()
     while t.inputs and id(t) not in seen:
         seen.add(id(t))
         t = t.inputs[0]
         if len(t.shape) == rank and t.format is not None:
-            return t.format
+            return t.format, t.buffer is not None
         if len(t.shape) == rank and t.layout is not None and len(t.layout.shape) == rank:
-            return t.layout, False
+            return (t.layout, False), True
     return None

@@ -135,6 +135,7 @@ def _run(
         elif node.op == "call_function":
             values[node] = _call(imp, node, values)
             _refuse_dtype(node.meta.get("val"))
+            real = "double" if getattr(node.meta.get("val"), "dtype", None) == torch.float64 else real
         elif node.op == "output":
             flat = torch.utils._pytree.tree_leaves(node.args[0])
             outputs = [values.get(n, n) if isinstance(n, torch.fx.Node) else n for n in flat]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kforge.engine.graph.evidence import Evidence, numbers_of
+from kforge.engine.graph.evidence import Evidence, numbers_of, shares_of
 from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Origin
 from kforge.engine.graph.symbols import Derived, Poly, Size
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
@@ -226,7 +226,9 @@ class Importer:
             size = self.resolve(Poly.of(symbol))
             if size.constant is not None or symbol.hint < 8:
                 continue
-            forms = (symbol.hint, symbol.hint - 1, 1 / symbol.hint, symbol.hint**0.5, symbol.hint**-0.5)
+            forms = [symbol.hint, symbol.hint - 1, 1 / symbol.hint, symbol.hint**0.5, symbol.hint**-0.5]
+            # a share spread over a dimension, beside what is left of one: label smoothing is e / n and 1 - e
+            forms += [(1 - w) / symbol.hint for w in shares_of(node.graph)]
             if any(math.isclose(v, f, rel_tol=1e-12) for v in numbers for f in forms):
                 others = self.evidence.nodes(node)
                 same = all(numbers_of(o) == numbers for o in others)

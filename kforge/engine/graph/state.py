@@ -128,7 +128,7 @@ def replaces(programs: Sequence[Program], target: Buffer, buffer: Buffer) -> boo
             return False
     if not store.per_row:
         return not any(_reads_later(writer, store, target, Levels(pairs)) for pairs in ((), find_pairs(writer)))
-    others = [s.value for s in writer.stores if not s.per_row]
+    others = [s.value for s in writer.stores if s is not store]  # the row's values are stored one after the other
     others += [e.args[0] for e in writer.reductions]
     return not any(_reads(e, target) for e in walk(others))
 

@@ -124,10 +124,15 @@ def _arg(imp: Importer, meta: Meta, x: Tensor, dim: int | None = None, keepdim: 
 
 @handles("any", "all")
 def _any(imp: Importer, meta: Meta, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """any is the maximum of 0 and 1, all the minimum."""
+    """any is the maximum of 0 and 1, all the minimum; of nothing they are false and true, as the sign of what the
+    schedules begin with."""
     kind = "max" if ".any" in meta.operator else "min"
     flags = cast_to(imp, cast_to(imp, x, "bool"), "int32")
-    return cast_to(imp, reduce(imp, kind, flags, dim, keepdim, "int32"), "bool")
+    found = reduce(imp, kind, flags, dim, keepdim, "int32")
+    positive = imp.map(
+        lambda b, x: b.op("gt", x, b.const(0, "int32"), dtype="bool"), found, dtype="bool", compute="int32"
+    )
+    return cast_to(imp, positive, meta.dtype)  # of uint8 the result is uint8
 
 
 def _moments(imp: Importer, x: Tensor, dims: Dims, correction: float) -> tuple[Tensor, Tensor]:
@@ -151,7 +156,7 @@ def _drop(imp: Importer, x: Tensor, dims: Dims, keepdim: bool) -> Tensor:
     if keepdim:
         return x
     rank = len(x.shape)
-    over = [d % rank for d in ([dims] if isinstance(dims, int) else dims or range(rank))]
+    over = [d % rank for d in ([dims] if isinstance(dims, int) else dims or range(rank))] if rank else []
     return HANDLERS["squeeze"](imp, Meta("", (), imp.operator), x, over)
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 from kforge.engine.graph.ir import INTEGERS, REAL, Builder, Expr
+from kforge.errors import NoCandidate
 
 _FUNCTIONS = (
     "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
@@ -142,6 +143,13 @@ def _rsub(b: Builder, x: Expr, y: Expr, alpha: Expr | None = None) -> Expr:
     return _sub(b, y, x, alpha)
 
 
+@operator("round")
+def _round(b: Builder, x: Expr, decimals: int = 0) -> Expr:
+    if decimals:
+        raise NoCandidate("the engine has no kernel for rounding to decimals", operator="round")
+    return b.op("round", x, dtype=x.dtype)
+
+
 @operator("reciprocal")
 def _reciprocal(b: Builder, x: Expr) -> Expr:
     return b.op("div", _real(b, 1.0), x, dtype=REAL)
@@ -205,7 +213,7 @@ def _clamp(b: Builder, x: Expr, low: Expr | None = None, high: Expr | None = Non
     for bound, op in ((low, "lt"), (high, "gt")):
         if bound is None:
             continue
-        if bound.op == "const":
+        if bound.op == "const" and bound.value == bound.value:
             x = _choose(b, b.op(op, x, bound, dtype="bool"), bound, x)
         else:
             x = b.op("max" if op == "lt" else "min", x, bound, dtype=x.dtype)
@@ -348,7 +356,7 @@ def _remainder(b: Builder, x: Expr, y: Expr) -> Expr:
 @operator("div")
 def _div(b: Builder, x: Expr, y: Expr, rounding_mode: str | None = None) -> Expr:
     if x.dtype in INTEGERS:
-        raise NotImplementedError("integer division")
+        raise NoCandidate("the engine has no kernel for a division of integers", operator="div")
     quotient = b.op("div", x, y, dtype=REAL)
     return (
         quotient

@@ -76,6 +76,8 @@ def _unsqueeze(imp: Importer, meta: Meta, x: Tensor, dim: int) -> Tensor:
 @handles("squeeze")
 def _squeeze(imp: Importer, meta: Meta, x: Tensor, dims: int | Sequence[int] | None = None) -> Tensor:
     rank = len(x.shape)
+    if not rank:
+        return imp.view(x, (), lambda i: i)
     asked = range(rank) if dims is None else [dims] if isinstance(dims, int) else dims
     gone = {d % rank for d in asked if x.shape[d % rank].hint() == 1}
     for d in gone:

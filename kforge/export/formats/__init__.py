@@ -17,9 +17,9 @@ Files = Mapping[str, str | bytes]
 FORMATS = {
     "extension": "a pip-installable project: C++ operators, built against torch's stable interface where it has one",
     "aot": "a pure Python package with cubins: no compiler where it is installed, only the architectures built",
-    "triton": "a pure Python package of Triton kernels under torch.library.triton_op: what a Triton candidate becomes",
     "hf": "the layout of Hugging Face kernels, for kernel-builder",
     "kernelbench": "one file with ModelNew and load_inline",
+    "triton": "a pure Python package of Triton kernels under torch.library.triton_op: what a Triton candidate becomes",
 }
 
 

@@ -18,7 +18,7 @@ def coalesce(builder: Builder, program: Program) -> Program:
             variables: tuple[Var, ...] = getattr(program, group)
             for k in range(len(variables) - 1):
                 outer, inner = variables[k], variables[k + 1]
-                if all(_walks_as_one(p, outer, inner) for p in indices(program)):
+                if all(_walks_as_one(p, outer, inner) for p in program.indices):
                     one = Var(inner.name, outer.size * inner.size)
                     mapping = {outer: Poly(), inner: Poly.of(one)}
                     loops = (*variables[:k], one, *variables[k + 2 :])
@@ -27,16 +27,6 @@ def coalesce(builder: Builder, program: Program) -> Program:
                     merged = True
                     break
     return program
-
-
-def indices(program: Program) -> list[Poly]:
-    found = [s.index for s in program.stores]
-    for e in walk(s.value for s in program.stores):
-        if e.index is not None:
-            found.append(e.index)
-        if e.window is not None:
-            found += e.window.polys
-    return found
 
 
 def _walks_as_one(index: Poly, outer: Var, inner: Var) -> bool:
@@ -91,6 +81,6 @@ def substitute(
 def sizes_of(program: Program) -> list[Size]:
     """Every size that the program's loops and indices mention, in order of name."""
     found: set[Size] = set()
-    for p in [*indices(program), *(v.size for v in program.rows + program.cols)]:
+    for p in [*program.indices, *(v.size for v in program.rows + program.cols)]:
         found |= {a for a in p.atoms() if isinstance(a, Size)}
     return sorted(found, key=lambda s: s.name)

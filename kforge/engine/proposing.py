@@ -64,6 +64,13 @@ def _propose(
     variants = cache(variants)  # captured once, by whoever asks first
     target = _target(capture, device, variants)
     refused: list[NoCandidate] = []
+    written: dict[int, tuple[Plan, list[list[KernelCode]]]] = {}  # by identity: a plan has no hash
+
+    def offers(plan: Plan, programs: list[Program]) -> list[list[KernelCode]]:
+        """The kernels for each program of a plan: they are written once, to rank plans and to choose from."""
+        if id(plan) not in written:
+            written[id(plan)] = plan, [kernels_for(p, plan.types, p.name, target) for p in programs]
+        return written[id(plan)][1]
 
     def planned(**how: Any) -> list[Made]:
         try:
@@ -75,10 +82,10 @@ def _propose(
     plans = planned()
     if plans and worthwhile(plans[0][1], target):
         plans += planned(apart=True)
-        plans.sort(key=lambda made: _seconds(made[0], made[1], target))
-    others, own_first = library_plans(capture, device, planned, lambda made: _seconds(made[0], made[1], target))
+        plans.sort(key=lambda made: _seconds(offers(*made)))
+    others, own_first = library_plans(capture, device, planned, lambda made: _seconds(offers(*made)))
     plans = [*plans, *others] if own_first else [*others, *plans]
-    streams = [_of_plan(capture, *made, target, policy) for made in plans]
+    streams = [_of_plan(capture, *made, offers, policy) for made in plans]
     found: set[str] = set()
     for candidate in _in_turn(streams):
         if candidate.digest not in found:
@@ -91,10 +98,9 @@ def _propose(
         raise NoCandidate(f"a library's call is all there is: {named}", operator=named)
 
 
-def _seconds(plan: Plan, programs: list[Program], target: Target) -> float:
+def _seconds(options: list[list[KernelCode]]) -> float:
     """The shortest predicted time of a plan's kernels."""
-    found = [kernels_for(p, plan.types, p.name, target) for p in programs]
-    return sum(min(map(predict, filter(covers, kernels)), default=0.0) for kernels in found)
+    return sum(min(map(predict, filter(covers, kernels)), default=0.0) for kernels in options)
 
 
 def _in_turn(streams: list[Iterator[Candidate]]) -> Iterator[Candidate]:
@@ -104,15 +110,13 @@ def _in_turn(streams: list[Iterator[Candidate]]) -> Iterator[Candidate]:
 
 
 def _of_plan(
-    capture: Capture, plan: Plan, programs: list[Program], target: Target, policy: Policy
+    capture: Capture, plan: Plan, programs: list[Program], offers: Offers, policy: Policy
 ) -> Iterator[Candidate]:
     calls = [lowering(step, capture.precision.value) for step in plan.parts.calls]
-    options = []
-    for program in programs:
-        kernels = kernels_for(program, plan.types, program.name, target)
+    options = offers(plan, programs)
+    for program, kernels in zip(programs, options, strict=True):
         if not kernels:
             raise NoCandidate(f"no kernel family covers {program.name}", operator=program.name)
-        options.append(kernels)
     ranked = policy.rank([Option(choice, calls) for choice in _combinations(options)])
     for option in ranked:
         if option.choices or any(call.kernels for call in option.calls):
@@ -161,6 +165,7 @@ def _idea(choices: list[Choice], calls: Sequence[Lowering] = ()) -> str:
 
 
 Made = tuple[Plan, list[Program]]
+Offers = Callable[[Plan, list[Program]], list[list[KernelCode]]]
 
 
 def make_plan(

@@ -76,8 +76,10 @@ def find_evidence(module: Path, state: Path) -> Evidence:
 
 def of_task(evidence: Evidence, path: Path) -> Evidence:
     """The evidence as it stands for the op.py at `path`: none where that changed since the candidate was judged."""
+    from kforge.task.load import digest_of
+
     judged = evidence.task_digest
-    if evidence.problem or not judged or judged == hashlib.sha256(path.read_bytes()).hexdigest()[:16]:
+    if evidence.problem or not judged or judged == digest_of(path.read_bytes()):
         return evidence
     problem = f"{path.name} changed since the verification (run {evidence.run})"
     return replace(evidence, verified=False, problem=problem)

@@ -26,13 +26,18 @@ HOW = (
 )
 
 
+def digest_of(data: bytes) -> str:
+    """What names the text of an op.py: 16 hex digits."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
 def load_task(path: str | Path) -> Task:
     """Run op.py and read its names. Raises TaskError (exit 2) with one clear line, MissingError (exit 3) for extras."""
     file = Path(path)
     data = _read(file)
     file = file.resolve()
     source, code = _compile(data, file)
-    digest = hashlib.sha256(data).hexdigest()[:16]
+    digest = digest_of(data)
     redirects: list[str] = []
     namespace = _execute(code, file, f"kforge_task_{file.stem}_{digest}", redirects)
     form, reference = find_reference(namespace, file)

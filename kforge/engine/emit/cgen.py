@@ -106,6 +106,13 @@ class Types:
         """The C type in which values of a computing type are held."""
         return self.real if dtype == REAL else C_TYPES[dtype]
 
+    def stored(self, buffer: Buffer, dtype: str, text: str) -> str:
+        """A value of a computing type as an element of `buffer`."""
+        element = self.element(buffer)
+        if element == self.scalar(dtype):
+            return text
+        return f"static_cast<{element}>({text})" if " " in element else f"{element}({text})"
+
     def literal(self, value: float | int | bool, dtype: str) -> str:
         if dtype == "bool":
             return "true" if value else "false"

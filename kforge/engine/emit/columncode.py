@@ -178,11 +178,7 @@ class ColumnCode(ThreadCode):
     # joining
 
     def combine(self, operation: str, value: str, neutral: str, ctype: str) -> str:
-        self.helpers.add("column_reduce")
-        self.sites += 1
-        scratch = self.names.fresh(f"partials_{self.sites}")
-        self.scratch_lines.append(f"__shared__ {ctype} {scratch}[SPLIT][LANES];")
-        return f"column_reduce<{operation}, {ctype}>({value}, {scratch})"
+        return self.column_reduce(operation, value, ctype, "[SPLIT][LANES]")
 
     def join(self, operation: str, value: str, neutral: str, ctype: str, then: Callable[[str], None]) -> None:
         if not self.team:
@@ -317,11 +313,7 @@ class RowsAbreast(ColumnCode):
     in_row = False
 
     def combine(self, operation: str, value: str, neutral: str, ctype: str) -> str:
-        self.helpers.add("column_reduce")
-        self.sites += 1
-        scratch = self.names.fresh(f"partials_{self.sites}")
-        self.scratch_lines.append(f"__shared__ {ctype} {scratch}[VEC][SPLIT][LANES];")
-        return f"column_reduce<{operation}, {ctype}>({value}, {scratch}[j])"
+        return self.column_reduce(operation, value, ctype, "[VEC][SPLIT][LANES]", at="[j]")
 
 
 class HeldColumns(HeldCode):

@@ -122,10 +122,7 @@ class ColumnsCode(SlidingCode):
                 if part.uid not in scope.known:
                     out.add(scope.declare(part, wished_name(part)))
             for s in stores:
-                element = self.types.element(s.buffer)
-                text = scope.text(s.value)
-                if element != self.types.scalar(s.value.dtype):
-                    text = f"static_cast<{element}>({text})" if " " in element else f"{element}({text})"
+                text = self.types.stored(s.buffer, s.value.dtype, scope.text(s.value))
                 out.add(f"{pointers[s]}[out_col] = {text};")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from kforge.engine.coalescing import indices, sizes_of
+from kforge.engine.coalescing import sizes_of
 from kforge.engine.emit.cgen import Sizes, Types, total
 from kforge.engine.graph.ir import Program
 from kforge.engine.graph.symbols import Poly, Size
@@ -132,14 +132,11 @@ def name_loops(sizes: Sizes, program: Program) -> None:
             if k > 0 and v.size.atoms():
                 last = k == len(group) - 1 and label not in sizes.params
                 sizes.add(label if last else f"{label}_{k}", v.size)
+    polys = [*program.indices, *(v.size for v in program.rows[1:] + program.cols[1:])]
     for size in sizes_of(program):
-        mentioned = any(size in sizes.write(p).atoms() for p in _polys(program))
+        mentioned = any(size in sizes.write(p).atoms() for p in polys)
         if mentioned:
             sizes.add(size.name, Poly.of(size))
-
-
-def _polys(program: Program) -> list[Poly]:
-    return [*indices(program), *(v.size for v in program.rows[1:] + program.cols[1:])]
 
 
 __all__ = ["KernelCode", "Size", "parameters", "render", "row_sizes", "wrap"]

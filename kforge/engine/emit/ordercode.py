@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kforge.engine.emit.cgen import Names, named_steps, wished_name
+from kforge.engine.emit.cgen import Names
 from kforge.engine.emit.passes import Pass
 from kforge.engine.emit.scancode import ScanCode
-from kforge.engine.graph.ir import Expr, is_element, walk
+from kforge.engine.graph.ir import Expr, walk
 
 FEW = 16  # elements that a warp takes one by one rather than by merging
 
@@ -58,17 +58,8 @@ class SortCode(ScanCode):
         descending = "true" if e.kind == "sort_down" else "false"
         way = "descending" if e.kind == "sort_down" else "ascending"
         self.lines.comment(self._sources(f"{way} order", e))
-        with self._vectors(tile):
-            self.split_columns()
-            with self.lines.block("for (int j = 0; j < VEC; ++j)", unroll=True):
-                scope = self.scope.child(var=self._element_var)
-                scope.names = Names(self.names.taken)
-                self._know(scope, p)
-                for step in named_steps([e.args[0]], set(scope.known)):
-                    if step.uid not in scope.known and is_element(step, self.program.cols):
-                        self.lines.add(scope.declare(step, wished_name(step, self.final)))
-                value = scope.text(e.args[0])
-                self.lines.add(f"{place} = word<{descending}>({value}, static_cast<unsigned int>({self.at} + j));")
+        with self._vectors(tile), self.of_elements(e.args[0], p) as value:
+            self.lines.add(f"{place} = word<{descending}>({value}, static_cast<unsigned int>({self.at} + j));")
 
     def sort(self, e: Expr, p: Pass) -> None:
         self.sites += 1

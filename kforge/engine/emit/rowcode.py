@@ -87,12 +87,16 @@ class RowCode(CodeBase):
             return f"{own}atomicAdd({s.buffer.name} + {scope.text(place, 10)}, {text});"
         return f"{own}{s.buffer.name}[{scope.text(place)}] = {text};"
 
+    def column_reduce(self, operation: str, value: str, ctype: str, shape: str, at: str = "") -> str:
+        """`value` joined over the threads that share a row's columns, through partials of this shape."""
+        self.helpers.add("column_reduce")
+        self.sites += 1
+        scratch = self.names.fresh(f"partials_{self.sites}")
+        self.scratch_lines.append(f"__shared__ {ctype} {scratch}{shape};")
+        return f"column_reduce<{operation}, {ctype}>({value}, {scratch}{at})"
+
     def _stored(self, s: Store, scope: Scope) -> str:
-        element = self.types.element(s.buffer)
-        text = scope.text(s.value)
-        if element == self.types.scalar(s.value.dtype):
-            return text
-        return f"static_cast<{element}>({text})" if " " in element else f"{element}({text})"
+        return self.types.stored(s.buffer, s.value.dtype, scope.text(s.value))
 
     def what(self, p: Pass) -> str:
         """A comment that says what a pass is for, with its lines of op.py."""

@@ -145,13 +145,7 @@ class ScanCode(RowCode):
                 self.arrays.update(now)
             elif loads:
                 self._load(loads, "tile", "_in", self.names)
-            for e in self._scans(p):
-                if e.uid in self.running:
-                    self._fill(e, p)
-                    self._scan(e)
-            with self.vectors(p):
-                self.split_columns()
-                self.element(p, parts)
+            self._run_and_use(p, parts)
             for uid, part in parts.items():
                 if part != sums[uid]:
                     self.lines.add(f"{sums[uid]}.add(pairwise({part}));")
@@ -160,6 +154,29 @@ class ScanCode(RowCode):
                     self.lines.add(*(f"{now} = {later};" for now, later in following.items()))
         for e in loads:
             self.arrays.pop(e.uid, None)
+
+    def _run_and_use(self, p: Pass, parts: dict[int, str]) -> None:
+        """The running results of a tile that is loaded, and what its elements make of them."""
+        for e in self._scans(p):
+            if e.uid in self.running:
+                self._fill(e, p)
+                self._scan(e)
+        with self.vectors(p):
+            self.split_columns()
+            self.element(p, parts)
+
+    @contextmanager
+    def of_elements(self, e: Expr, p: Pass) -> Iterator[str]:
+        """Within the vectors of a tile: the block that runs for each element, with the text of e's value there."""
+        self.split_columns()
+        with self.lines.block("for (int j = 0; j < VEC; ++j)", unroll=True):
+            scope = self.scope.child(var=self._element_var)
+            scope.names = Names(self.names.taken)
+            self._know(scope, p)
+            for step in named_steps([e], set(scope.known)):
+                if step.uid not in scope.known and is_element(step, self.program.cols):
+                    self.lines.add(scope.declare(step, wished_name(step, self.final)))
+            yield scope.text(e)
 
     def start(self) -> str:
         """The position at which the first tile begins."""
@@ -201,19 +218,9 @@ class ScanCode(RowCode):
         with self.lines.block("for (int k = 0; k < ITEMS * VEC; ++k)", unroll=True):
             empty = f"{ctype}{{{neutral}, -1}}" if e.kind.startswith("arg") else neutral
             self.lines.add(f"{name}[k / VEC][k % VEC] = {empty};")
-        with self.vectors(p):
-            self.split_columns()
-            with self.lines.block("for (int j = 0; j < VEC; ++j)", unroll=True):
-                scope = self.scope.child(var=self._element_var)
-                scope.names = Names(self.names.taken)
-                self._know(scope, p)
-                for step in named_steps([e.args[0]], set(scope.known)):
-                    if step.uid not in scope.known and is_element(step, self.program.cols):
-                        self.lines.add(scope.declare(step, wished_name(step, self.final)))
-                value = scope.text(e.args[0])
-                if e.kind.startswith("arg"):
-                    value = f"{{{value}, static_cast<int>({self._position(e)})}}"
-                self.lines.add(f"{name}[k][j] = {value};")
+        with self.vectors(p), self.of_elements(e.args[0], p) as value:
+            ranked = f"{{{value}, static_cast<int>({self._position(e)})}}" if e.kind.startswith("arg") else value
+            self.lines.add(f"{name}[k][j] = {ranked};")
 
     def _position(self, e: Expr) -> str:
         column = f"{self.at} + j"
@@ -277,13 +284,7 @@ class LookBackCode(ScanCode):
         loads = [e for e in p.fresh if self._is_vector(e)]
         if loads:
             self._load(loads, "tile", "_in", self.names)
-        for e in self._scans(p):
-            if e.uid in self.running:
-                self._fill(e, p)
-                self._scan(e)
-        with self.vectors(p):
-            self.split_columns()
-            self.element(p, sums)
+        self._run_and_use(p, sums)
 
     def carry(self, e: Expr, name: str) -> str:
         self.rounds += 2

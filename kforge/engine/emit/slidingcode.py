@@ -404,10 +404,7 @@ class SlidingCode:
                 if step.uid not in scope.known:
                     out.add(scope.declare(step, wished_name(step)))
             for s in stores:
-                element = self.types.element(s.buffer)
-                text = scope.text(s.value)
-                if element != self.types.scalar(s.value.dtype):
-                    text = f"static_cast<{element}>({text})" if " " in element else f"{element}({text})"
+                text = self.types.stored(s.buffer, s.value.dtype, scope.text(s.value))
                 out.add(f"{pointers[s][1]}.at[k] = {text};")
         for line, results in pointers.values():
             out.add(f"store_line<ALIGNED>({line}, {results}, strip, {self.end or width}, lane);")

@@ -43,8 +43,4 @@ class ThreadCode(OnlineCode):
         """Columns are far apart: every access is written out in full."""
 
     def combine(self, operation: str, value: str, neutral: str, ctype: str) -> str:
-        self.helpers.add("column_reduce")
-        self.sites += 1
-        scratch = self.names.fresh(f"partials_{self.sites}")
-        self.scratch_lines.append(f"__shared__ {ctype} {scratch}[SPLIT][32];")
-        return f"column_reduce<{operation}, {ctype}>({value}, {scratch})"
+        return self.column_reduce(operation, value, ctype, "[SPLIT][32]")

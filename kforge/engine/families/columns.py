@@ -16,23 +16,13 @@ from kforge.engine.emit.columncode import ColumnCode, HeldColumns, RowsAbreast
 from kforge.engine.emit.kernelcode import KernelCode, row_sizes
 from kforge.engine.emit.merging import find_pairs
 from kforge.engine.emit.passes import Pass, plan
-from kforge.engine.emit.rowbase import Style
 from kforge.engine.emit.schedules import live_values
 from kforge.engine.emit.splitcode import SLOT_BYTES, joins_once
 from kforge.engine.families import Target, register
-from kforge.engine.families.row import PER_THREAD, _kernel
+from kforge.engine.families.row import PER_THREAD, THREAD, _kernel
 from kforge.engine.graph.ir import Program, walk
 
-COLUMNS = Style(
-    threads="SPLIT",
-    thread="part",
-    tiled=True,
-    combine="columns",
-    scratch=True,
-    column="long long",
-    writer="part == 0 && active",
-)
-HELD = replace(COLUMNS, tiled=False, end="end")
+HELD = replace(THREAD, tiled=False, end="end")
 THREADS = 2048  # a multiprocessor
 
 
@@ -127,7 +117,7 @@ def strips(program: Program, types: Types, name: str, target: Target, team: bool
     rows, outer, sizes = prod(v.size.hint() for v in program.rows), program.cols[0].size, row_sizes(program)
     if len(program.cols) > 1 and outer.constant is None:
         sizes.add("cols_0", outer)
-    code = (RowsAbreast if several else ColumnCode)(program, types, sizes, passes, COLUMNS, team=team)
+    code = (RowsAbreast if several else ColumnCode)(program, types, sizes, passes, THREAD, team=team)
     divided = len(program.rows) > 1
     if divided:
         code.helpers.add("index")

@@ -91,7 +91,7 @@ def row(program: Program, types: Types, name: str, target: Target) -> Iterator[K
     for kernel in _schedules(program, types, name, target):
         if width is None:
             yield kernel
-        elif not kernel.limit or width <= int(kernel.limit.removeprefix("cols <= ")):
+        elif width <= kernel.most:
             yield replace(kernel, limit="", tuned=())  # chosen for this width, which is the only one
 
 

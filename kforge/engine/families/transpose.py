@@ -163,7 +163,7 @@ def transpose(program: Program, types: Types, name: str, target: Target) -> Iter
             sizes.add(f"size_{k}", v.size)
         labels[v] = str(v.size.constant) if v.size.constant is not None else f"size_{k}"
     for size in sizes_of(program):
-        if any(size in sizes.write(p).atoms() for p in [*(s.index for s in program.stores), *_indices(program)]):
+        if any(size in sizes.write(p).atoms() for p in program.indices):
             sizes.add(size.name, Poly.of(size))
     passes: list[Pass] = plan(program, keep=True)
     code = TileCode(program, types, sizes, passes, Style("", "", False, "", False))
@@ -225,7 +225,3 @@ def _values(e: Expr) -> list[Expr]:
     from kforge.engine.graph.ir import walk
 
     return walk([e])
-
-
-def _indices(program: Program) -> list[Poly]:
-    return [e.index for s in program.stores for e in _values(s.value) if e.index is not None]

@@ -118,11 +118,7 @@ def _neighbours(program: Program, types: Types, name: str, sliding: Sliding) -> 
         tune[count] = rows if count == "ROWS" else (2, 4, 1)
         constants[count] = tune[count][0]
     constants["WIDE"], tune["WIDE"] = 0, (0, 1)
-    parts = ["planes"]
-    for count, line in zip(counts, sliding.lines[:-1], strict=True):
-        parts.append(f"ceil_div({_text(sizes, line.var.size)}, {count})")
-    parts.append(f"ceil_div({_text(sizes, inner.var.size)}, {outputs_of_warp(inner)})")
-    strips = " * ".join(parts)
+    strips = _strips(sizes, sliding, (*counts, outputs_of_warp(inner)))
     size_types = {s: "long long" if s == "planes" else "int" for s in sizes.params}
     element_types = template_types(program, types)
     names = ["BLOCK", "COLS", "VECTOR", "ALIGNED", *counts, "WIDE"]
@@ -172,11 +168,7 @@ def _columns(program: Program, types: Types, name: str, sliding: Sliding) -> Ker
         tune[count] = (1,) if large else (1, 2) if apart or count == "DEPTHS" else (4, 2, 1)
         constants[count] = tune[count][0]
     constants["WIDE"], tune["WIDE"] = 0, (0, 1)
-    parts = ["planes"]
-    for count, line in zip(counts, sliding.lines[:-1], strict=True):
-        parts.append(f"ceil_div({_text(sizes, line.var.size)}, {count})")
-    parts.append(f"ceil_div({_text(sizes, inner.var.size)}, {outputs_of(inner)})")
-    strips = " * ".join(parts)
+    strips = _strips(sizes, sliding, (*counts, outputs_of(inner)))
     size_types = {s: "long long" if s == "planes" else "int" for s in sizes.params}
     element_types = template_types(program, types)
     text = render(
@@ -241,6 +233,7 @@ def _text(sizes: Sizes, poly: Poly) -> str:
 
 
 def _strips(sizes: Sizes, sliding: Sliding, counts: tuple[str, ...]) -> str:
+    """How many tiles there are; counts: outputs of a tile along each line."""
     parts = ["planes"]
     for count, line in zip(counts, sliding.lines, strict=True):
         each = "32 * COLS" if count == "COLS" else count

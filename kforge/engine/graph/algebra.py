@@ -56,7 +56,7 @@ def drop_columns(program: Program) -> Program:
 
 def _divided(program: Program) -> tuple[str, int, Poly] | None:
     """A loop and a size that divides it, from a quotient or remainder of that loop alone."""
-    for poly in _polys(program):
+    for poly in program.indices:
         for atom in poly.atoms():
             if not isinstance(atom, (Quotient, Remainder)) or atom.bottom.constant == 1:
                 continue
@@ -70,13 +70,3 @@ def _divided(program: Program) -> tuple[str, int, Poly] | None:
                     if atom.top == Poly.of(v) and part is not None and part.constant != 1:
                         return group, k, atom.bottom
     return None
-
-
-def _polys(program: Program) -> list[Poly]:
-    found = [s.index for s in program.stores]
-    for e in walk(s.value for s in program.stores):
-        if e.index is not None:
-            found.append(e.index)
-        if e.window is not None:
-            found += e.window.polys
-    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 
@@ -14,6 +15,12 @@ class Evidence:
         self._module, self._variants = module, variants
         self._readable = {readable: placeholder for placeholder, (readable, _) in names.items()}
         self._aligned: list[dict[Any, Any]] | None = None
+
+    @cached_property
+    def shares(self) -> set[float]:
+        """The numbers between 0 and 1 in the graph."""
+        calls = (node for node in self._module.graph.nodes if node.op == "call_function")
+        return {v for node in calls for v in numbers_of(node) if 0 < v < 1}
 
     def nodes(self, node: Any) -> list[Any]:
         """The same node in every variant whose graph has the same operators in the same order."""
@@ -47,11 +54,6 @@ class Evidence:
         if all(tuple(b * n for b in bounds(o)) == tuple(b // (whole // n) * size(o) for b in here) for o in others):
             return n
         return None
-
-
-def shares_of(graph: Any) -> set[float]:
-    """The numbers between 0 and 1 in a graph."""
-    return {v for node in graph.nodes if node.op == "call_function" for v in numbers_of(node) if 0 < v < 1}
 
 
 def numbers_of(node: Any) -> list[float]:

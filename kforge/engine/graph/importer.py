@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kforge.engine.graph.evidence import Evidence, numbers_of, shares_of
+from kforge.engine.graph.evidence import Evidence, numbers_of
 from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Origin
 from kforge.engine.graph.symbols import Derived, Poly, Size
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
@@ -228,7 +228,7 @@ class Importer:
                 continue
             forms = [symbol.hint, symbol.hint - 1, 1 / symbol.hint, symbol.hint**0.5, symbol.hint**-0.5]
             # a share spread over a dimension, beside what is left of one: label smoothing is e / n and 1 - e
-            forms += [(1 - w) / symbol.hint for w in shares_of(node.graph)]
+            forms += [(1 - w) / symbol.hint for w in self.evidence.shares]
             if any(math.isclose(v, f, rel_tol=1e-12) for v in numbers for f in forms):
                 others = self.evidence.nodes(node)
                 same = all(numbers_of(o) == numbers for o in others)

@@ -288,6 +288,17 @@ class Program:
         return any(e.buffer == s.buffer for e in self.loads for s in self.stores)
 
     @property
+    def indices(self) -> list[Poly]:
+        """Every place that is stored to or read, and what windows are made of."""
+        found = [s.index for s in self.stores]
+        for e in walk(s.value for s in self.stores):
+            if e.index is not None:
+                found.append(e.index)
+            if e.window is not None:
+                found += e.window.polys
+        return found
+
+    @property
     def buffers(self) -> tuple[Buffer, ...]:
         """Inputs in order of first use, then outputs."""
         found = dict.fromkeys(e.buffer for e in self.loads if e.buffer is not None)

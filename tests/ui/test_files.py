@@ -1,0 +1,137 @@
+"""Files under the IDE: changed, removed or odd outside, pasted whole, and edits that nothing takes away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from textual import events
+
+from kforge.ui.app import KforgeApp
+from tests.ui.driving import driven, on_screen, until
+from tests.ui.scripted_core import FILES, KERNEL
+
+
+def test_saving_asks_before_it_overwrites_another_program(op: Path) -> None:
+    """A change that nobody noticed yet is found when saving: the first time it is said, the second time overwritten."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        app.disk.close()  # no watcher helps
+        buffer = app.desk.editor.current
+        await pilot.press("x")
+        op.write_text("theirs\n")
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "changed on disk meanwhile" in app.bar.noticed)
+        assert op.read_text() == "theirs\n" and buffer.dirty and buffer.conflict
+        op.write_text("theirs again\n")
+        await pilot.press("ctrl+s")
+        await pilot.pause(0.1)
+        assert op.read_text() == "theirs again\n"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: not buffer.dirty)
+        assert op.read_text() == buffer.text and buffer.text.startswith("x")
+
+    driven(op, act)
+
+
+def test_a_removed_file_is_kept_here(op: Path) -> None:
+    """When op.py is removed its text is an unsaved edit: leaving warns, saving writes it again."""
+    before = op.read_text()
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        buffer = app.desk.editor.current
+        op.unlink()
+        await until(pilot, lambda: buffer.gone)
+        await until(pilot, lambda: "removed from disk" in on_screen(app))
+        assert buffer.dirty and buffer.text == before
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: "not saved: softmax.py" in app.bar.noticed)
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: not buffer.dirty)
+        assert op.read_text() == before
+
+    driven(op, act)
+
+
+def test_another_candidate_does_not_take_the_place_of_edits(op: Path) -> None:
+    """Edits of an accepted file survive a run that writes one of its name elsewhere, and an undo of the accept."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await until(pilot, lambda: app.desk.editor.buffer(KERNEL) is not None)
+        buffer = app.desk.editor.buffer(KERNEL)
+        buffer.take_text("mine\n", saved=False)
+        await pilot.press("f2")
+        await until(pilot, lambda: app.progress.status == "verified" and not app.core.busy)
+        await until(pilot, lambda: buffer.other)
+        app.desk.editor.activate(buffer)
+        await until(pilot, lambda: "your edits are kept" in on_screen(app))
+        assert buffer.text == "mine\n" and buffer.path == op.with_name(KERNEL)
+        await app.command("undo", "")
+        await until(pilot, lambda: buffer.gone)
+        assert app.desk.editor.buffer(KERNEL) is buffer and buffer.text == "mine\n" and buffer.dirty
+
+    for name, text in FILES.items():
+        op.with_name(name).write_text(text)
+    driven(op, act, accepted=True)
+
+
+def test_leaving_warns_of_each_new_edit(op: Path) -> None:
+    """The warning counts for the edits that it named, not for later ones; a dialog does not hide it."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await pilot.press("x", "ctrl+q")
+        await pilot.pause(0.1)
+        await pilot.press("ctrl+s", "y", "f1")
+        await until(pilot, lambda: len(app.screen_stack) == 2)
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: len(app.screen_stack) == 1 and "not saved" in app.bar.noticed)
+        assert app.is_running and op.read_text().startswith("x") and not op.read_text().startswith("xy")
+
+    driven(op, act)
+
+
+def test_odd_bytes_are_never_changed(op: Path) -> None:
+    """Form feeds, line separators, binary, empty files: shown, and what can be saved is saved as it was."""
+    kept = [b"\x00\x01\x02", b"", b"no newline", b"a\rb\r"]
+    locked = [b"a\x0cb\n", b"a\xe2\x80\xa8b\n", b"\xff\xfe\x00"]
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        for n, data in enumerate([*kept, *locked]):
+            odd = op.with_name(f"odd{n}.cu")
+            odd.write_bytes(data)
+            buffer = await app.desk.editor.open(odd)
+            app.desk.editor.focus_text()
+            await pilot.press("x", "backspace", "y", "ctrl+z", "ctrl+s")
+            assert odd.read_bytes() == data and buffer.read_only == (data in locked)
+            assert "\x00" not in on_screen(app)
+
+    driven(op, act)
+
+
+def test_a_huge_paste_takes_the_colours(op: Path) -> None:
+    """A paste of many lines is taken as one step without highlighting them at each key; undo takes it back."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        buffer = app.desk.editor.current
+        before = buffer.text
+        assert buffer.coloured
+        app.post_message(events.Paste("x = v[/]\n" * 5000))
+        await until(pilot, lambda: buffer.document.line_count > 5000)
+        await pilot.press("a")
+        assert not buffer.coloured and buffer.text.count("x = v[/]") == 5000
+        await pilot.press("ctrl+z", "ctrl+z")
+        assert buffer.text == before
+
+    driven(op, act)
+
+
+def test_wide_and_combining_characters(op: Path) -> None:
+    """Wide, combining and tab characters keep each line in the width of the terminal."""
+    op.write_text("漢字 = 1\n\tx = 'e\u0301' # tile[threadIdx.x] = v[/]\n" + "y" * 300_000 + "\n")
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await pilot.press("down", "end", "z", "pagedown", "end", "up")
+        rows = app.screen._compositor.render_strips()
+        assert {strip.cell_length for strip in rows} == {80} and "漢字 = 1" in on_screen(app)
+
+    driven(op, act, size=(80, 24))

@@ -105,8 +105,8 @@ class Pool:
     """Error statistics of one output under one distribution, pooled over draws.
 
     averages False: data of so few values that errors repeat instead of averaging out (zeros and ones: the softmax of
-    such a row holds one exponential, whose rounding is that of every element). There RMS counts only where the
-    baseline is exact, and (b) is the rule.
+    such a row holds one exponential, whose rounding is that of every element; one row, expanded: each of its errors
+    stands in every row). There RMS counts only where the baseline is exact, and (b) is the rule, as for `lone` errors.
     """
 
     def __init__(self, dtype: torch.dtype, limits: Limits, averages: bool = True) -> None:
@@ -211,6 +211,11 @@ class Pool:
         return self.averages and (self.small or self.baseline_sq == 0.0 or self.effective >= DOMINATED)
 
     @property
+    def lone(self) -> bool:
+        """Whether the largest error is that of a few independent ones, and so as much luck as precision."""
+        return not self.averages or self.effective < DOMINATED
+
+    @property
     def small(self) -> bool:
         return self.draws > 0 and self.count < SMALL * self.draws
 
@@ -219,9 +224,8 @@ class Pool:
         if self._masks:
             return Outcome(False, f"NaN or infinity mask differs: {self._masks}")
         bound = self.limits.max * self.baseline_max
-        lone = self.effective < DOMINATED
-        if (self.lone_excess if lone else self.excess) > bound:
-            units = f"{LONE} units" if lone else "one unit"
+        if (self.lone_excess if self.lone else self.excess) > bound:
+            units = f"{LONE} units" if self.lone else "one unit"
             return Outcome(
                 False,
                 f"element {self.place}; allowed {self.limits.max:g}x the baseline's largest error "

@@ -92,7 +92,7 @@ class Values:
         pool = self._pool(case, path, right)
         draw = pool.add(_real(answer), _real(right), exact)
         outcome = pool.judge()
-        if outcome.passed is False and pool.small and not pool.masks_differ and self._steady(case):
+        if outcome.passed is False and (pool.small or pool.lone) and not pool.masks_differ and self._steady(case):
             outcome = pool.judge()
         if not worst or draw.candidate_max > worst["draw"].candidate_max or outcome.passed is False:
             worst |= {"path": path, "draw": draw}
@@ -107,9 +107,9 @@ class Values:
         return self.pools[key]
 
     def _steady(self, case: Case) -> bool:
-        """Draw the baseline's error many times, where one draw of a small output says little; False: was done before.
+        """Draw the baseline's error many times, where one draw says little of it; False: was done before.
 
-        Done only when a small output looks wrong: a bound that grows turns no right answer into a wrong one.
+        That is where an output is small or its errors repeat. Done only when it looks wrong: a bound that grows turns no right answer into a wrong one.
         """
         if case.group in self._steadied or self.prepared.stateful:
             return False

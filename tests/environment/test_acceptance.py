@@ -165,3 +165,14 @@ def test_repeating_errors_are_judged_by_element_only() -> None:
         pool = Pool(torch.float64, FP32, averages=False)
         pool.add(expected + factor * 1e-10, expected + 1e-10, expected)
         assert pool.judge().passed is passed
+
+
+def test_luck_that_repeats_in_every_row_is_still_luck() -> None:
+    """One expanded row, whose baseline happens to be exact to a tenth of a unit: two units off pass, six do not."""
+    expected = torch.full((64, 1), 0.9957361, dtype=torch.float64)
+    baseline = expected.float()
+    unit = 2.0**-24
+    for units, passed in ((2, True), (6, False)):
+        pool = Pool(torch.float32, FP32, averages=False)
+        pool.add(baseline + units * unit, baseline, baseline.double() + unit / 10)
+        assert pool.judge().passed is passed, pool.judge().detail

@@ -41,7 +41,7 @@ def driven(
     return app
 
 
-async def until(pilot: Pilot[int], true: Callable[[], object], seconds: float = 15.0) -> None:
+async def until(pilot: Pilot[int], true: Callable[[], object], seconds: float = 40.0) -> None:
     """Wait until something is so; AssertionError when it is not in time."""
     end = time.monotonic() + seconds
     while not true():

@@ -345,7 +345,7 @@ def test_no_watch_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told[0] == {path}
 
 
-def wait(true: Callable[[], object], seconds: float = 15.0) -> None:
+def wait(true: Callable[[], object], seconds: float = 40.0) -> None:
     """Until something is so."""
     import time
 

@@ -217,7 +217,7 @@ def test_a_model_hears_a_steer_and_is_stopped(op: Path, monkeypatch: pytest.Monk
             await until(pilot, lambda: "keep_nan" in app.bar.rules and not app.bar.waiting, 10)
             assert app.progress.model == "scripted" and app.progress.tokens > 0
             app.action_stop()
-            await until(pilot, lambda: not app.core.busy, 3)
+            await until(pilot, lambda: not app.core.busy, 10)
             count = len(served.requests)
             await pilot.pause(1.0)
             assert len(served.requests) == count

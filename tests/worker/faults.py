@@ -122,7 +122,7 @@ class Traces:
     def of(zygote: Zygote) -> Traces:
         gc.collect()
         facts = zygote.facts()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         while descendants(facts["pid"]) and time.monotonic() < deadline:
             time.sleep(0.02)
         maps = Path("/proc/self/maps").read_text().count("/memfd:kforge")

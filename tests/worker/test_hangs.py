@@ -31,7 +31,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def ends(pid: int, within_s: float = 5.0) -> bool:
+def ends(pid: int, within_s: float = 15.0) -> bool:
     deadline = time.monotonic() + within_s
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -127,7 +127,7 @@ def test_closing_the_parent_ends_forgotten_children(tmp_path: Path) -> None:
     child, pid = busy(parent, tmp_path / "box")
     begin = time.monotonic()
     parent.close()
-    assert time.monotonic() - begin < 5.0 and ends(pid, 1.0)
+    assert time.monotonic() - begin < 15.0 and ends(pid, 10.0)
     assert child.end is not None
 
 

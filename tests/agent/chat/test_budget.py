@@ -63,7 +63,7 @@ def test_time_ends_a_call_in_the_middle(begin: Callable[..., Run]) -> None:
         begun = time.monotonic()
         with pytest.raises(BudgetSpent, match="s is spent"):
             run.propose(served)
-        assert time.monotonic() - begun < 4.0
+        assert time.monotonic() - begun < 12.0  # of the 20 s of silence
 
 
 def test_a_low_budget_is_told_once(begin: Callable[..., Run]) -> None:

@@ -16,7 +16,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ class Recorder:
         self, task: Any, prepared: Any, candidate: Any, overrides: Overrides, variants: list[int]
     ) -> None:
         """One candidate with these constants on every shape."""
-        from memory_rows import model_of
+        from rows import model_of
 
         from kforge.environment import evaluate
         from kforge.environment.tuning import declared_constants
@@ -143,7 +143,10 @@ class Recorder:
         declared = {bare(k): v for k, v in declared_constants(candidate.files[candidate.module]).items()}
         if report.status.value != "verified":
             print(f"{task.name} {candidate.idea} {overrides}: {report.failure[:200]}", file=sys.stderr)
-        model = model_of(candidate, prepared.folder / "own") if report.status.value == "verified" else None
+        model = None
+        if report.status.value == "verified":
+            reference = task.make_reference(0, DEVICE)
+            model = model_of(candidate, reference, task, prepared.folder / "own", DEVICE)
         for variant in variants:
             key = candidate.digest, variant
             if model is not None:
@@ -158,7 +161,7 @@ class Recorder:
 
         The schedule that is entered is the one that ran: `require` may have changed what was asked for.
         """
-        from memory_rows import median, same
+        from rows import difference
 
         from kforge.kernel import hooks
 
@@ -170,12 +173,12 @@ class Recorder:
 
         with hooks.overrides(overrides):
             with hooks.recording(note):
-                error = same(model(*call.args), task.make_reference(0, DEVICE)(*call.args))
+                error = difference(model(*call.args), task.make_reference(0, DEVICE)(*call.args))
             if not overrides:
                 self.served[key] = sorted(ran)
             point = point_of(task, ran)
             if set(overrides) <= set(ran) and name(point) not in known(self.table(task, call)):
-                ms, samples = median(self.timer, partial(model, *call.args))
+                ms, samples = _median(self.timer, partial(model, *call.args))
                 self.enter(task, call, point | {"ms": ms, "error": error, "samples": samples})
 
     def table(self, task: Any, call: Any) -> Path:
@@ -184,16 +187,22 @@ class Recorder:
 
     def enter(self, task: Any, call: Any, point: dict[str, Any], failure: str = "") -> None:
         """Into the table of this shape, which begins with eager's time."""
-        from memory_rows import median
-
         path = self.table(task, call)
         if name(point) in known(path):
             return
         head = dict(self.head) | {"workload": f"{task.name} {list(call.args[0].shape)}", "kernels": "engine"}
         if not path.is_file():
-            eager, _ = median(self.timer, partial(task.make_reference(0, DEVICE), *call.args), 7)
+            eager, _ = _median(self.timer, partial(task.make_reference(0, DEVICE), *call.args), 7)
             head["baselines_ms"] = {"eager": eager}
         append(path, head, point | ({"failure": failure[:200]} if failure else {}))
+
+
+def _median(timer: Any, fn: Callable[[], Any], iterations: int = 15) -> tuple[float, list[float]]:
+    """Median and samples in ms of single calls after a flush."""
+    for _ in range(2):
+        fn()
+    samples = timer.batch(fn, iterations)
+    return sorted(samples)[len(samples) // 2], samples
 
 
 def point_of(task: Any, ran: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -214,12 +223,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=HERE / "landscapes")
     options = parser.parse_args()
     import torch
-    from memory_rows import environment
+    from rows import environment
 
     from kforge.worker import Zygote
 
     options.folder.mkdir(parents=True, exist_ok=True)
-    found = environment()
+    found = environment(DEVICE)
     head = {
         "chip": found["gpu"],
         "dtype": "float32",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.agent.budget import Budget
 from kforge.agent.control import Control
+from kforge.agent.interrupting import interruptible
 from kforge.agent.session import Emit, Session
 from kforge.agent.verify import loaded
 from kforge.agent.workbench import Workbench
@@ -137,8 +138,10 @@ def at_work(
             if past is None:
                 session.event("task_loaded", task=task.name, form=task.form.value, digest=task.digest)
             device = resolve_device(options.device)
+            with interruptible(control) if control is not None else nullcontext():
+                prepared = prepare(device, session)
             bench = Workbench(
-                prepare(device, session),
+                prepared,
                 session,
                 arch=options.arch or target_arch(None if device == "cpu" else device),
                 zygote=parent,

@@ -49,20 +49,14 @@ def headline(report: Report) -> str:
             f" (95 % interval {low:.2f} to {high:.2f}, noise {report.speedup.noise * 100:.1f} %,"
             f" {'confirmed' if report.confirmed else 'provisional'})"
         )
-    text += f" on {plain(report.target)}, {effort(report)}"
+    text += f" on {plain(report.target)}, {report.effort}"
     return text + (f", {plain(report.precision_class)}" if report.precision_class else "")
-
-
-def effort(report: Report) -> str:
-    """`plan standard (18 of 20 cases)`: how much of the plan was tried."""
-    cases = f" ({len(report.cases)} of {report.planned} cases)" if report.cases else ""
-    return f"plan {report.plan}{cases}"
 
 
 def closing(report: Report, exit_code: int, files: Sequence[str] = (), run: str = "") -> str:
     """The last line of a command that judged: status, verdict, how much was tried, what was written, the run."""
     verdict = f", {report.verdict.value}" if report.status.value == "verified" else ""
-    parts = [f"{report.status.value}{verdict}, {effort(report)}"]
+    parts = [f"{report.status.value}{verdict}, {report.effort}"]
     parts += [f"wrote {', '.join(files)}"] if files else []
     parts += [f"run {run}"] if run else []
     return "; ".join([*parts, f"exit code {exit_code}"])

@@ -15,9 +15,10 @@ from kforge.engine.calls.precision import lowering
 from kforge.engine.calls.vendor import Lowering
 from kforge.engine.cost import Option, Policy, covers, heuristic, predict
 from kforge.engine.emit.cgen import RESERVED, Types
+from kforge.engine.emit.forwardcode import Choice, Leaf, Piece, Plan
 from kforge.engine.emit.kernelcode import KernelCode
 from kforge.engine.emit.usercode import read_user_code, rebuilt_state
-from kforge.engine.emit.writer import Choice, Leaf, Piece, Plan, write_candidate
+from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
 from kforge.engine.graph.graph_import import import_graph
 from kforge.engine.graph.importer import Graph

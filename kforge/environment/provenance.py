@@ -49,6 +49,11 @@ class Source:
 EQUAL = Source(Rule.EQUAL)
 _PASSING = {"alias", "clone", "detach", "squeeze", "unsqueeze", "lift_fresh_copy"}
 _INDEX_OPS = {"argmax": True, "argmin": True, "max": True, "min": True, "topk": False, "sort": False}
+_INDEX_OPS |= {
+    "kthvalue": False,
+    "median": False,
+    "nanmedian": False,
+}  # torch documents that any of their ties may come
 _ROUNDINGS = {"round", "floor", "ceil", "trunc"}
 _KEEPING = {"clamp", "clamp_min", "clamp_max", "minimum", "maximum", "relu", "neg", "add", "sub", "mul"}  # integers
 
@@ -126,7 +131,7 @@ def _is_float(node: Any) -> bool:
 
 def _index(node: Any, name: str) -> Source:
     source = node.args[0]
-    position = {"topk": 2, "sort": 1}.get(name, 1)
+    position = {"topk": 2, "kthvalue": 2}.get(name, 1)
     default = None if name.startswith("arg") else -1
     dim = node.args[position] if len(node.args) > position else node.kwargs.get("dim", default)
     stable = name == "sort" and node.kwargs.get("stable") is True

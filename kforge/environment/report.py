@@ -208,6 +208,12 @@ class Report:
     stages: dict[str, float] = field(default_factory=dict)  # seconds of the performance gate by what they went into
 
     @property
+    def effort(self) -> str:
+        """How much of the plan was tried, in words."""
+        failing = any(not case.passed for case in self.cases)
+        return effort_text(self.plan, len(self.cases), self.planned, self.dropped, failing)
+
+    @property
     def planned(self) -> int:
         """Cases that the plan asks for: those run, dropped, refused, and those after a failure."""
         return max(self.asked, len(self.cases) + self.dropped)
@@ -216,3 +222,13 @@ class Report:
     def failure(self) -> str:
         """The first failed gate's detail in words, or the empty string."""
         return next((g.detail for g in self.gates if g.passed is False), "")
+
+
+def effort_text(plan: str, run: int, planned: int, dropped: int = 0, failing: bool = False) -> str:
+    """`plan standard (18 of 20 cases)`. dropped: of those planned, for want of time. failing: the last one did."""
+    if not run and not planned:
+        return f"plan {plan}"
+    if failing:
+        return f"plan {plan} (stopped at case {run} of {max(run, planned)})"
+    time = f"; no time for {dropped}" if dropped else ""
+    return f"plan {plan} ({run} of {planned} cases{time})"

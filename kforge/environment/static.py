@@ -94,6 +94,7 @@ def check_static(
         return _too_deep(candidate)
     if _depth(tree) > NESTING:
         return _too_deep(candidate)
+    shapes = set(shapes) - _guarded_sizes(tree)
     module = check_module(candidate.module, tree, reference_source, reference_names, shapes)
     findings += module.findings
     if "no_vendor_calls" in rules:
@@ -109,3 +110,38 @@ def check_static(
     if not any(f.rejects for f in findings) and not module.defines_model:
         findings.append(Finding("no_model", candidate.module, 0, "defines no class ModelNew"))
     return StaticReport(tuple(findings), tuple(sorted(module.vendor)), module.has_kernel)
+
+
+def _reached(tree: ast.Module, name: str) -> list[ast.AST]:
+    """Nodes of the functions of this name and of those that they call by name, each once."""
+    functions: dict[str, list[ast.FunctionDef]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            functions.setdefault(node.name, []).append(node)
+    names, found = [name], []
+    for called in names:  # grows
+        for function in functions.get(called, ()):
+            nodes = list(ast.walk(function))
+            found += nodes
+            used = {n.id for n in nodes if isinstance(n, ast.Name)} | {
+                n.attr for n in nodes if isinstance(n, ast.Attribute)
+            }
+            names += sorted(used & functions.keys() - set(names))
+    return found
+
+
+def _guarded_sizes(tree: ast.Module) -> set[int]:
+    """Numbers that the module insists on: `if size != 768: raise`. Such a literal is right wherever it runs."""
+    guarded = set()
+    for node in _reached(tree, "forward"):
+        if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise):
+            tests = (
+                node.test.values
+                if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.Or)
+                else [node.test]
+            )
+            for test in tests:
+                if isinstance(test, ast.Compare) and all(isinstance(op, (ast.NotEq, ast.NotIn)) for op in test.ops):
+                    numbers = (c.value for c in ast.walk(test) if isinstance(c, ast.Constant))
+                    guarded |= {n for n in numbers if type(n) is int}
+    return guarded

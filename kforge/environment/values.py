@@ -109,7 +109,8 @@ class Values:
     def _steady(self, case: Case) -> bool:
         """Draw the baseline's error many times, where one draw says little of it; False: was done before.
 
-        That is where an output is small or its errors repeat. Done only when it looks wrong: a bound that grows turns no right answer into a wrong one.
+        That is where an output is small or its errors repeat. Done only when it looks wrong: a bound that grows turns
+        no right answer into a wrong one.
         """
         if case.group in self._steadied or self.prepared.stateful:
             return False

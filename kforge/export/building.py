@@ -104,7 +104,7 @@ def build_wheel(project: Path, out: Path, environment: Mapping[str, str]) -> Pat
     done = _run([*command, "-w", str(out), str(project)], project, environment, BUILD_S)
     if done.returncode:
         raise ExportError(f"the package does not build: {build_error(done.stdout)}")
-    for left in (project / "build", *(project / "src").glob("*.egg-info")):
+    for left in (project / "build", *project.glob("*/*.egg-info"), *project.glob("*.egg-info")):
         shutil.rmtree(left, ignore_errors=True)
     wheels = sorted(out.glob("*.whl"), key=lambda p: p.stat().st_mtime)
     return wheels[-1]
@@ -114,6 +114,7 @@ def build_error(log: str) -> str:
     """The line in which the package's own setup.py says what is missing, else the first error of the log."""
     said = re.findall(r"^\s*(\w+_?\w*: (?:no |torch |the |nvcc |this nvcc ).*)$", log, re.M)
     errors = [line.strip() for line in log.splitlines() if "error" in line.lower()]
+    errors = [line for line in errors if "subprocess-exited" not in line] or errors  # pip's own, which names nothing
     return said[-1] if said else errors[0] if errors else _last(log)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kforge import scratch
 from kforge.errors import ExportError, UsageError
 from kforge.export.evidence import Evidence, check_exportable, find_evidence, of_task
-from kforge.export.formats import find_format
+from kforge.export.formats import find_format, find_trial
 from kforge.export.package import Export, Options, next_version, prepare_export
 from kforge.export.placing import check_place, place, sealed
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kforge.task import Task
 
 Emit = Callable[[str, dict[str, Any]], None]
-BUILT = ("extension", "aot", "triton")  # formats that are tried before they are handed over
 SKIP = "none"
 
 
@@ -83,12 +82,10 @@ def export(request: Request, emit: Emit) -> Exported:
     emit("message", {"text": f"writing {prepared.package} {version}, operators in {prepared.namespace}"})
     files = dict(writer(prepared, version))
     tried, not_run = None, ["build and tests of the package: --no-build" if not request.build else ""]
-    if request.build and layout in BUILT:
-        tried = _try(request, prepared, files, emit)
+    if request.build:
+        tried = _try(prepared, dict(find_trial(layout)(prepared, version, files)), emit)
         not_run = [*tried.not_run]
-    elif request.build:
-        not_run = [f"format {layout} is not built here"]
-    if tried is not None:
+    if tried is not None and "VERIFICATION.md" in files:
         files["VERIFICATION.md"] = str(files["VERIFICATION.md"]) + _trial_text(tried, translation)
     else:
         files = _with_translation(files, translation, not_run)
@@ -139,7 +136,7 @@ def _judge(request: Request, prepared: Export, emit: Emit) -> str:
     return f"the translated forward is verified by plan {report.plan} on {report.target}, {len(report.cases)} cases"
 
 
-def _try(request: Request, prepared: Export, files: dict[str, str | bytes], emit: Emit) -> Tried:
+def _try(prepared: Export, files: dict[str, str | bytes], emit: Emit) -> Tried:
     from kforge.export.building import try_package
 
     work = scratch.make("package")

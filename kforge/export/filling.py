@@ -50,7 +50,7 @@ def python_files(export: Export, kernels: str, version: str) -> dict[str, str]:
         "_fake.py": _tidy(faking),
         "_runtime.py": plain_file("package/runtime.py"),
         "_kernels.py": _tidy(kernels),
-        "reference.py": _reference(export),
+        "reference.py": reference_module(export),
         "domain.json": json.dumps(domain(export), indent=1) + "\n",
     }
 
@@ -60,7 +60,8 @@ def _tidy(text: str) -> str:
     return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
 
 
-def _reference(export: Export) -> str:
+def reference_module(export: Export) -> str:
+    """The reference as a module of its own: `reference` for a function, `made()` for the module as verified."""
     task = export.task
     text = task.source.rstrip() + "\n"
     if export.layer is None:

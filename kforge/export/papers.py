@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kforge import __version__
 from kforge.export.filling import facts, summary
 from kforge.export.templates import plain_file, render_template
+from kforge.export.usage import usage
 
 if TYPE_CHECKING:
     from kforge.export.package import Export
@@ -79,7 +80,7 @@ def papers(export: Export, version: str, layout: str) -> dict[str, str]:
     filled = context(export, version, layout)
     license_text = "" if export.options.license == "none" else plain_file(f"licenses/{export.options.license}.txt")
     return {
-        "README.md": render_template("project/README.md.j2", filled),
+        "README.md": render_template("project/README.md.j2", filled | {"usage": usage(export)}),
         "VERIFICATION.md": render_template("project/VERIFICATION.md.j2", filled),
         "LICENSE": license_text or "No licence was chosen: all rights reserved.\n",
         "benchmarks/benchmark.py": render_template("project/benchmark.py.j2", filled),

@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any, Self
 from kforge.errors import KforgeError, StoreError
 from kforge.store.faults import reason, storing
 
+EAGER_BYTES = 4 << 20  # a file up to here is checked whenever it is opened: a few milliseconds
+CHECKED_S = 86_400.0  # a larger one once a day, since a check reads all of it; damage met on the way is said as well
 ELSEWHERE = "choose another folder by KFORGE_STATE, or `state` in kforge.toml"
 
 
@@ -52,9 +55,7 @@ class Database:
                 self._expect(len(migrations))
             else:
                 self._make(migrations)
-            damage = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if damage != "ok":
-                raise sqlite3.DatabaseError(f"damaged: {' '.join(damage.split())}")
+            self._check(fixed)
         except (OSError, sqlite3.Error) as error:
             self._db.close()
             words = f"{self.path} cannot be used as {self.purpose}: {reason(error)}"
@@ -62,6 +63,21 @@ class Database:
         except KforgeError:
             self._db.close()
             raise
+
+    def _check(self, fixed: bool) -> None:
+        """sqlite3.DatabaseError names the first damage. The time of a large file's last check is that of `.checked`."""
+        mark = self.path.with_suffix(".checked")
+        try:
+            if self.path.stat().st_size > EAGER_BYTES and time.time() - mark.stat().st_mtime < CHECKED_S:
+                return
+        except FileNotFoundError:  # never checked
+            pass
+        damage = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if damage != "ok":
+            mark.unlink(missing_ok=True)
+            raise sqlite3.DatabaseError(f"damaged: {' '.join(damage.split())}")
+        if not fixed and self.path.stat().st_size > EAGER_BYTES:
+            mark.touch()
 
     def _make(self, migrations: list[tuple[int, str]]) -> None:
         # Two processes that make the file at once: the busy timeout does not cover the change to WAL.

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kforge.errors import KforgeError
+from kforge.errors import KforgeError, TaskError
 from kforge.task.call import Call, call_leaves
 from kforge.task.device import move_call, redirect_cuda
 from kforge.task.form import Form
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kforge.task.task import Task
 
 LINE = "kforge_line"  # key of the op.py line in fx's custom node metadata
+VIEWS = {"__getitem__", "detach", "expand", "flatten", "narrow", "permute", "reshape", "select", "squeeze", "t"}
+VIEWS |= {"transpose", "unsqueeze", "view"}
 
 
 def capture(task: Task, variant: int = 0, device: torch.device | str = "cpu", seed: int = 0) -> Capture:
@@ -90,6 +92,8 @@ def capture_module(task: Task, module: torch.nn.Module, call: Call, relabel: boo
         try:
             with _tracing(task, module, call):
                 traced = trace(module, call)
+        except KforgeError:
+            raise
         except Exception as error:  # tracing raises anything; the reason is the result
             failures.append(f"{method}: {first_line(error)}")
             continue
@@ -155,14 +159,28 @@ def _line_mode(path: Path) -> Any:
 
     fx's own stack traces keep frames named `forward` only and so lose the lines of helper functions.
     """
+    import torch
     import torch.fx.traceback
     from torch.overrides import TorchFunctionMode
 
     file = str(path)
 
     class Lines(TorchFunctionMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden: list[torch.Tensor] = []  # what .data gave, and views of it
+
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            frame: Any = sys._getframe(1)
+            _refuse_hidden_write(func, args, self.hidden, path)
+            read = func == torch.Tensor.data.__get__  # type: ignore[attr-defined]
+            # torch.export crashes on its own node for .data; read, it is what detach() gives
+            result = args[0].detach() if read else self._with_line(func, args, kwargs)
+            if read or (getattr(func, "__name__", "") in VIEWS and args and _one_of(args[0], self.hidden)):
+                self.hidden.append(result)
+            return result
+
+        def _with_line(self, func: Any, args: Any, kwargs: Any) -> Any:
+            frame: Any = sys._getframe(2)
             while frame is not None and frame.f_code.co_filename != file:
                 frame = frame.f_back
             if frame is None:
@@ -171,6 +189,25 @@ def _line_mode(path: Path) -> Any:
                 return func(*args, **(kwargs or {}))
 
     return Lines()
+
+
+def _one_of(value: Any, tensors: list[torch.Tensor]) -> bool:
+    return any(value is t for t in tensors)
+
+
+def _refuse_hidden_write(func: Any, args: Any, hidden: list[torch.Tensor], path: Path) -> None:
+    """TaskError for a write through .data, which functionalisation does not see: tracing it crashes torch."""
+    import torch
+
+    name = getattr(func, "__name__", "")
+    assigned = func == torch.Tensor.data.__set__  # type: ignore[attr-defined]
+    in_place = name == "__setitem__" or (name.startswith("__i") and name not in ("__index__", "__int__", "__invert__"))
+    in_place |= name.endswith("_") and not name.endswith("__")
+    if assigned or (in_place and args and _one_of(args[0], hidden)):
+        raise TaskError(
+            f"{path.name}: the reference writes through .data, which no tracer can see",
+            "write the tensor itself: under torch.no_grad(), `self.w.mul_(0.5)` for `self.w.data.mul_(0.5)`",
+        )
 
 
 def _drop_assertions(graph_module: torch.fx.GraphModule) -> None:

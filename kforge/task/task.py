@@ -145,7 +145,9 @@ def seeded(seed: int) -> Iterator[None]:
 
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a stack trace on each call
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(seed)
         yield
 
 

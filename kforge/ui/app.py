@@ -67,6 +67,10 @@ class KforgeApp(Wishes):
             for key in binding.key.split(","):
                 self._bindings.key_to_bindings[key] = [dataclasses.replace(binding, key=key)]
 
+    async def _check_bindings(self, key: str, priority: bool = False) -> bool:
+        """As Textual's; a key that comes when the last screen has gone is nobody's, and no crash."""
+        return bool(self._screen_stack) and await super()._check_bindings(key, priority)
+
     def footer_order(self) -> list[str]:
         """Actions in the order of the key bar."""
         return [a.action for a in sorted(actions.ACTIONS.values(), key=lambda a: a.footer) if a.footer]

@@ -12,6 +12,7 @@ from typing import Any
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual.document._wrapped_document import WrappedDocument
 from textual.geometry import Offset, Size
 from textual.strip import Strip
 from textual.widgets import TextArea
@@ -64,6 +65,15 @@ class Figures:
         return self.over(line) / top if top else 0.0
 
 
+class _Counted(WrappedDocument):
+    """Textual's counts all lines anew for its height, for each line that is drawn."""
+
+    @property
+    def height(self) -> int:
+        """Lines as they are drawn."""
+        return len(self._offset_to_line_info)
+
+
 class GutterArea(TextArea):
     """TextArea with a figure column and a mark column left of the line numbers, each only where there is something."""
 
@@ -75,6 +85,19 @@ class GutterArea(TextArea):
     def __init__(self, **kwargs: Any) -> None:
         self._drawn: dict[Any, Strip] = {}
         super().__init__(show_line_numbers=True, soft_wrap=False, tab_behavior="indent", **kwargs)
+
+    def _set_document(self, text: str, language: str | None) -> None:
+        super()._set_document(text, language)
+        self.wrapped_document.__class__ = _Counted
+
+    def _rewrap_and_refresh_virtual_size(self) -> None:
+        """As TextArea does; lines that are not wrapped are left as they are, looking at all takes long."""
+        wrapped = self.wrapped_document
+        if self.soft_wrap or wrapped.document is not self.document or wrapped._tab_width != self.indent_width:
+            super()._rewrap_and_refresh_virtual_size()
+            return
+        self._line_cache.clear()
+        self._refresh_size()
 
     def show_figures(self, figures: Figures) -> None:
         """Show one metric's figures; an empty Figures removes the column."""

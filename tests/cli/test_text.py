@@ -171,10 +171,17 @@ def test_text_keeps_to_the_terminals_width(columns: int) -> None:
 def test_cases_that_were_dropped_count_in_the_headline() -> None:
     """A plan that ended early says so in the line that people quote, and in the last one."""
     report = replace(REPORT, cases=(CaseResult("a", True), CaseResult("b", True)), dropped=3)
-    assert "plan standard (2 of 5 cases), fp32" in headline(report)
+    assert "plan standard (2 of 5 cases; no time for 3), fp32" in headline(report)
     assert closing(report, 0, ["x.py"], "r1") == (
-        "verified, faster, plan standard (2 of 5 cases); wrote x.py; run r1; exit code 0"
+        "verified, faster, plan standard (2 of 5 cases; no time for 3); wrote x.py; run r1; exit code 0"
     )
+
+
+def test_a_failure_is_no_share_of_the_cases() -> None:
+    """A gate that ended at its first wrong answer says where, not how many of how many."""
+    cases = (CaseResult("a", True), CaseResult("b", False))
+    report = replace(REPORT, status=Status.WRONG, cases=cases, asked=300)
+    assert "plan standard (stopped at case 2 of 300), fp32" in headline(report)
 
 
 def test_kernels_that_never_ran_are_named() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from kforge.engine.emit.forwardcode import Plan
 from kforge.engine.emit.kernelcode import KernelCode
-from kforge.engine.emit.writer import Plan, write_candidate
+from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, columns, kernels_for
 from kforge.engine.families import row as rows
 from kforge.engine.proposing import make_plan, propose

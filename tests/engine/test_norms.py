@@ -98,3 +98,25 @@ def test_what_rows_share_is_read_once(tmp_path: Path, monkeypatch: pytest.Monkey
     compare(
         task, first, tmp_path, [Call((torch.randn(n, w), torch.randn(w))) for n, w in ((5, 130), (3, 2052), (1, 7))]
     )
+
+
+@pytest.mark.parametrize("schedule", ("block", "stream", "split"))
+def test_columns_of_several_dimensions_are_not_divided(schedule: str, tmp_path: Path) -> None:
+    """Group norm: what lies as its columns do is addressed by their number; only the channel's weight divides."""
+    body = "return F.group_norm(x, 3, weight, bias)"
+    inputs = "torch.randn(4, 6, 5, 8), torch.randn(6), torch.randn(6)"
+    task = function_task(body, inputs, tmp_path, "x, weight, bias")
+    candidate = forced(task, schedule, BLOCK=64, ITEMS=1)
+    cuda = candidate.files["op_kforge.cu"]
+    assert "x_row + at" in cuda and "y_row + at" in cuda
+    assert "% cols_1" not in cuda or "col_1]" in cuda, "an index that nothing reads is not worked out"
+    compare(task, candidate, tmp_path)
+
+
+def test_halves_over_a_middle_dimension_are_read_in_whole_lines(tmp_path: Path) -> None:
+    """Softmax over a middle dimension of bfloat16: 64 lanes, 128 bytes of a line, whatever the number of columns."""
+    task = function_task("return torch.softmax(x, 1)", "torch.randn(2, 300, 70).bfloat16()", tmp_path)
+    held = next(c for c in proposals(task) if "registers" in c.idea and "neighbouring rows" in c.idea)
+    assert '("cols <= 512", {"LANES": 64' in held.files["op_kforge.py"]
+    calls = [Call((torch.randn(2, cols, 70).bfloat16(),)) for cols in (16, 200, 500)]
+    compare(task, held, tmp_path, [task.make_call(), *calls])

@@ -178,6 +178,21 @@ def test_benchmark_sizes_in_the_source_are_a_warning() -> None:
     assert check(HEAD + MODEL, "#define N 12288\n" + CUDA, shapes={12288, 256}).warnings == ()
 
 
+def test_sizes_that_the_module_insists_on_are_no_warning() -> None:
+    """A module that raises for another size may write this one; one that goes on, or asks for less, may not."""
+    cuda = CUDA.replace("i < n", "i < 12288")
+
+    def warned(test: str, then: str = "raise ValueError(x.shape)") -> bool:
+        module = forward(f"if {test}:", f"    {then}", "return x")
+        return any("hard_coded_shape" in w for w in check(module, cuda, shapes={12288}).warnings)
+
+    assert not warned("x.shape[-1] != 12288")
+    assert not warned("x.dim() != 2 or tuple(x.shape) != (96, 12288)")
+    assert warned("x.shape[-1] > 12288")
+    assert warned("x.shape[-1] != 12288", "x = x + 1")
+    assert warned("x.dim() != 2 and x.shape[-1] != 12288")
+
+
 def test_standing_constraints_reach_the_cuda_source() -> None:
     """no_fast_math and deterministic reject by name; without them the same source passes; integer atomics may stay."""
     fast = CUDA.replace("fmaxf(x[i], 0.f)", "__expf(x[i])")

@@ -96,6 +96,44 @@ __global__ void shift(const T* x, const T* bias, T* y, float scale, long long n,
 """
 
 
+TRITON = '''"""Scales and shifts by one Triton kernel."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+WIDTH = 256
+
+
+@triton.jit
+def scale_shift(x, bias, y, scale, n, cols, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * scale + tl.load(bias + at % cols, mask=at < n), mask=at < n)
+
+
+def like(result, source):
+    return result if source.is_contiguous() else torch.empty_like(source).copy_(result)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, dim, scale=1.5):
+        super().__init__()
+        self.scale = scale
+        self.bias = nn.Parameter(torch.arange(dim, dtype=torch.float32))
+
+    def forward(self, x):
+        given = x
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        n = x.numel()
+        grid = lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
+        if n > 0:
+            scale_shift[grid](x, self.bias, y, self.scale, n, x.shape[1], BLOCK=WIDTH)
+        return like(y, given)
+'''
+
+
 def write_project(folder: Path) -> tuple[Path, Path]:
     """(op.py, the candidate's module), written below `folder`."""
     (folder / "out").mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import MODULE, candidate, unverified, write_project
+from support import MODULE, TRITON, candidate, unverified, write_project
 
 from kforge.errors import ExportError
 from kforge.export.evidence import Evidence
@@ -68,36 +68,6 @@ class ModelNew(nn.Module):
         return Shift.apply(x, self.bias, self.scale)
 '''
 )
-TRITON = '''"""Scales and shifts by one Triton kernel."""
-
-import torch
-import torch.nn as nn
-import triton
-import triton.language as tl
-
-WIDTH = 256
-
-
-@triton.jit
-def scale_shift(x, bias, y, scale, n, cols, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, mask=at < n) * scale + tl.load(bias + at % cols, mask=at < n), mask=at < n)
-
-
-class ModelNew(nn.Module):
-    def __init__(self, dim, scale=1.5):
-        super().__init__()
-        self.scale = scale
-        self.bias = nn.Parameter(torch.arange(dim, dtype=torch.float32))
-
-    def forward(self, x):
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        n = x.numel()
-        grid = lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
-        scale_shift[grid](x, self.bias, y, self.scale, n, x.shape[1], BLOCK=WIDTH)
-        return y
-'''
 
 
 @pytest.fixture

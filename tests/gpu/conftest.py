@@ -18,22 +18,49 @@ EXTRA_S = 2.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", default="1/1", help="k/n: every n-th test from the k-th on")
+    parser.addoption("--resume", type=Path, help="what passed is appended to this file; tests that it has are left out")
     parser.addoption("--told", type=Path, help="a line a test as soon as it is over; failures go to this file as well")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if (failures := config.getoption("--told", default=None)) is not None:
         config.pluginmanager.register(Teller(failures), "teller")
+    if (results := config.getoption("--resume", default=None)) is not None:
+        config.pluginmanager.register(Recorder(results), "recorder")
     config.addinivalue_line("markers", "alone: times, or reads the GPU's free memory: nothing else may run on it")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The part asked for, of what other options have left."""
+    """The part asked for, of what other options have left, without what passed before."""
     part, parts = map(int, config.getoption("--part", default="1/1").split("/"))
     if parts > 1:
         config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % parts != part - 1])
         items[:] = items[part - 1 :: parts]
+    recorder = config.pluginmanager.getplugin("recorder")
+    if recorder is not None and (before := [item for item in items if item.nodeid in recorder.passed]):
+        config.hook.pytest_deselected(items=before)
+        items[:] = [item for item in items if item.nodeid not in recorder.passed]
+
+
+class Recorder:
+    """Remembers from run to run what passed: a line `pass NODEID` a test, written when it is over."""
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+        lines = results.read_text().splitlines() if results.is_file() else []
+        self.passed = {line.removeprefix("pass ") for line in lines if line.startswith("pass ")}
+        self.failed: set[str] = set()
+        self.called: set[str] = set()  # passed so far; their teardown may fail yet
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+        if report.when == "teardown" and report.nodeid not in self.failed and report.nodeid in self.called:
+            with self.results.open("a") as file:
+                file.write(f"pass {report.nodeid}\n")
+        elif report.when == "call" and report.passed:
+            self.called.add(report.nodeid)
 
 
 class Teller:

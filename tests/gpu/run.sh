@@ -4,6 +4,9 @@
 # own; what is marked `alone` (times, free memory) has a GPU for itself: the first one, and with a second GPU at once, else
 # when the others are done. Failures are printed as they come, and a line a group with its result; whole logs go to
 # FOLDER. With names of groups, only those. KFORGE_GPU_TESTS_S: seconds in all, after which everything is stopped.
+# KFORGE_GPU_RESULTS=FILE: what passed is recorded there, test by test, and not run again by a later call, so that a whole
+# pass can take several calls. Its first line names the tree (commit, and a digest of what is tested): another tree
+# starts the file anew. Carry it between machines; its last line says what is left.
 set -u
 cd "$(dirname "$0")/../.."
 out=${1:?a folder for the logs}
@@ -15,6 +18,17 @@ seconds=${KFORGE_GPU_TESTS_S:-560}
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 mkdir -p "$out"
 begin=$SECONDS
+results=${KFORGE_GPU_RESULTS:-}
+resume=()
+if [ -n "$results" ]; then
+    commit=${KFORGE_COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo none)}
+    digest=$(find kforge templates examples skills benchmarks tests pyproject.toml -type f ! -name '*.pyc' \
+        ! -path 'benchmarks/results/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-16)
+    tree="tree $commit $digest"
+    [ "$(head -n 1 "$results" 2>/dev/null)" = "$tree" ] || echo "$tree" >"$results"
+    echo "$tree, $(grep -c '^pass ' "$results") tests passed before"
+    resume=(--resume "$results")
+fi
 pids=()
 failed=0
 : >"$out/failures.txt"
@@ -25,21 +39,30 @@ count() { # reads the caller's name
     grep -cE "^$1 [0-9.]+s " "$out/$name.log"
 }
 
+known=" "
+
+note() { # a line of the results
+    [ -z "$results" ] || echo "$1" >>"$results"
+}
+
 group() { # name, seconds, pytest's arguments
-    local name=$1 limit=$2 left=$((seconds - SECONDS + begin)) place rc
+    local name=$1 limit=$2 left=$((seconds - SECONDS + begin)) from=$SECONDS place rc
     shift 2
     place=$(mktemp -d)
     [ "$limit" -le "$left" ] || limit=$((left > 0 ? left : 1))
     TMPDIR=$place KFORGE_CACHE=$place/cache timeout -k 5 "$limit" "$python" -m pytest -q --told "$out/failures.txt" \
-        --tb=short --no-header -p no:cacheprovider --show-capture=no "$@" >"$out/$name.log" 2>&1
+        --tb=short --no-header -p no:cacheprovider --show-capture=no "${resume[@]}" "$@" >"$out/$name.log" 2>&1
     rc=$?
     rm -rf "$place"
-    printf '%-12s rc=%-3s at %4d s  %s passed, %s failed, %s skipped%s\n' "$name" "$rc" $((SECONDS - begin)) \
-        "$(count pass)" "$(count FAILED)" "$(count skip)" "$([ "$rc" -ge 124 ] && echo ', CUT SHORT')"
+    [ $rc = 5 ] && rc=0 # no test of it is left
+    [ $rc = 0 ] && note "group $name $((SECONDS - from)) s"
+    printf '%-12s rc=%-3s %4d s, until %4d s  %s passed, %s failed, %s skipped%s\n' "$name" "$rc" $((SECONDS - from)) \
+        $((SECONDS - begin)) "$(count pass)" "$(count FAILED)" "$(count skip)" "$([ $rc -ge 124 ] && echo ', CUT SHORT')"
     return $rc
 }
 
 wanted() {
+    known+="$1 "
     [[ $chosen = "  " || $chosen = *" $1 "* ]]
 }
 
@@ -88,5 +111,12 @@ for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
 if [ "$gpus" -le 1 ]; then one_by_one || failed=1; fi
 sleep 0.5
 kill "$teller"
+if [ -n "$results" ]; then
+    left=""
+    for name in $known alone ide profiling; do # what ran beside the rest is known to another shell only
+        grep -q "^group $name " "$results" || [[ " $left " = *" $name "* ]] || left+="$name "
+    done
+    echo "$tree: $(grep '^pass ' "$results" | sort -u | wc -l) tests passed; ${left:+left: }${left:-every group passed: one whole pass}"
+fi
 echo "$((SECONDS - begin)) s, $( ((failed)) && echo failures || echo 'all passed')"
 exit $failed

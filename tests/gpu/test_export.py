@@ -59,42 +59,6 @@ def get_init_inputs():
 def get_inputs():
     return [torch.randn(300, 512)]
 """
-TRITON = '''"""Scales and shifts by one Triton kernel."""
-
-import torch
-import torch.nn as nn
-import triton
-import triton.language as tl
-
-WIDTH = 256
-
-
-@triton.jit
-def scale_shift(x, bias, y, scale, n, cols, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, mask=at < n) * scale + tl.load(bias + at % cols, mask=at < n), mask=at < n)
-
-
-def like(result, source):
-    return result if source.is_contiguous() else torch.empty_like(source).copy_(result)
-
-
-class ModelNew(nn.Module):
-    def __init__(self, dim, scale=1.5):
-        super().__init__()
-        self.scale = scale
-        self.bias = nn.Parameter(torch.arange(dim, dtype=torch.float32))
-
-    def forward(self, x):
-        given = x
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        n = x.numel()
-        grid = lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
-        if n > 0:
-            scale_shift[grid](x, self.bias, y, self.scale, n, x.shape[1], BLOCK=WIDTH)
-        return like(y, given)
-'''
 
 
 def _judged(task: Path, candidate: Candidate, state: Path, backward: bool = False) -> None:
@@ -165,7 +129,7 @@ def test_a_pair_leaves_with_its_own_backward(tmp_path: Path) -> None:
 
 def test_a_triton_candidate_leaves_with_triton_op(tmp_path: Path) -> None:
     """Judged on the GPU, traced through by torch.compile, its package's tests pass."""
-    from support import write_project
+    from support import TRITON, write_project
 
     task, _ = write_project(tmp_path)
     module = tmp_path / "triton" / "shift_kforge.py"

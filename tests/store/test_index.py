@@ -175,6 +175,27 @@ def test_a_damaged_page_is_found_when_opened(tmp_path: Path) -> None:
         Index(path)
 
 
+def test_a_large_index_is_read_whole_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file over the limit opens without a check until a day has passed; what is damaged then is one line."""
+    monkeypatch.setattr("kforge.store.database.EAGER_BYTES", 8192)
+    path = tmp_path / "i.sqlite"
+    with Index(path) as index:
+        for k in range(400):
+            index.start_run(f"r{k}", "x.py", tmp_path)
+    Index(path).close()
+    mark = path.with_suffix(".checked")
+    assert mark.exists()
+    data = bytearray(path.read_bytes())
+    data[3 * 4096 : 4 * 4096] = b"\xff" * 4096
+    path.write_bytes(bytes(data))
+    with Index(path) as index, pytest.raises(StoreError, match=r"i\.sqlite cannot be read: .*malformed"):
+        index.runs()
+    os.utime(mark, (0, 0))
+    with pytest.raises(StoreError, match=r"i\.sqlite cannot be used as the run index: damaged: .*"):
+        Index(path)
+    assert not mark.exists()
+
+
 def _read_without_rights(path: Path, results: multiprocessing.SimpleQueue) -> None:
     if os.getuid() == 0:
         os.setuid(65534)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -45,6 +46,17 @@ def test_keys_typed_ahead_follow_the_focus(op: Path) -> None:
         assert len(buffer.text) == len(before) + 1 and steer.value == "abcdef"
 
     driven(op, act)
+
+
+def test_a_key_after_the_last_screen_is_nobodys(op: Path) -> None:
+    """What is typed while the app ends does not end it with a traceback."""
+    ended: list[KforgeApp] = []
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        ended.append(app)
+
+    driven(op, act)
+    assert asyncio.run(ended[0]._check_bindings("x")) is False
 
 
 def test_a_rule_said_before_the_run(tmp_path: Path) -> None:

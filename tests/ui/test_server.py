@@ -158,6 +158,22 @@ def test_stop_ends_everything_within_a_second(tmp_path: Path) -> None:
         assert core.ask("resume", run=run["id"])["status"] == "verified"
 
 
+def test_stop_ends_what_the_judge_prepares(tmp_path: Path) -> None:
+    """Stop in the middle of op.py's own get_inputs: answered as stopped by the same core, which goes on serving."""
+    op, mark = tmp_path / "small.py", tmp_path / "slow"
+    slow = f"    if not pathlib.Path({str(mark)!r}).exists():\n        pathlib.Path({str(mark)!r}).touch()\n"
+    slow += "        time.sleep(120)\n"
+    op.write_text("import pathlib\nimport time\n" + SMALL.replace("def get_inputs():\n", "def get_inputs():\n" + slow))
+    with CorePipe(op) as core:
+        core.ask("open", op=str(op))
+        number = core.send("prepare")
+        while not mark.exists():
+            time.sleep(0.02)
+        core.send("stop")
+        assert core.reply(number, 30)["error"]["kind"] == "interrupted"
+        assert core.ask("prepare") == {} and "task_inspected" in core.kinds()
+
+
 def test_the_core_ends_with_the_ide(tmp_path: Path) -> None:
     """When the other side of the pipe is gone, so is the core, whatever it does, with everything it started."""
     op = tmp_path / "small.py"

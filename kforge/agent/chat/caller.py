@@ -12,7 +12,7 @@ from kforge.agent.chat.endpoint import Answer, Endpoint
 from kforge.agent.chat.journal import BROKEN, Journal, Past, Recorded
 from kforge.agent.chat.stream import Usage
 from kforge.agent.chat.tokens import Estimator
-from kforge.agent.roles import SUMMARISER
+from kforge.agent.roles import EXECUTOR, SUMMARISER
 from kforge.errors import ContextOverflow, UsageError
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ class Caller:
             output=output,
             call=call,
             check=bench.check,
+            cut=lambda: role == EXECUTOR and any(steer.when == "now" for steer in bench.control.pending),
             on_text=lambda piece: bench.event("model_text", call=call, text=piece),
             on_retry=lambda words: bench.event("message", text=words, level="warning"),
             on_lost=lost,

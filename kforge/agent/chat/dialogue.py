@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kforge.agent.chat import untrusted
 from kforge.agent.chat.briefing import left, line, table
 from kforge.agent.chat.conversation import Conversation
+from kforge.agent.chat.endpoint import STEERED
 from kforge.agent.chat.fenced import describe, parse
 from kforge.agent.chat.loops import ENDED, REMINDERS, TOLD, Guard
 from kforge.agent.roles import EXECUTOR, SUMMARISER
@@ -99,6 +100,8 @@ class Dialogue:
             return self._kept(error.message)
         if recorded is not None and self.talk.code not in str(self.talk.opening):
             self._take_code()
+        if answer.finish == STEERED:  # the next turn says what was to be heard
+            return None
         actions = self._actions(answer.message)
         if not actions:
             return self._idle("refused" if answer.refused else "plain", answer.finish, recorded is not None)

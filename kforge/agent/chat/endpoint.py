@@ -6,19 +6,15 @@ The only module that imports openai, and only when a model is first asked. It kn
 from __future__ import annotations
 
 import email.utils
-import queue
-import random
 import re
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kforge.agent.chat.bounded import TooMuch, bound, content_type, is_stream
+from kforge.agent.chat.bounded import TooMuch, bound
 from kforge.agent.chat.model import Model
+from kforge.agent.chat.reader import TICK, Broken, Patience, Reader
 from kforge.agent.chat.stream import Assembly, Usage
 from kforge.agent.chat.tokens import estimate
 from kforge.errors import ContextOverflow, KforgeError, ModelError, UsageError
@@ -26,34 +22,13 @@ from kforge.errors import ContextOverflow, KforgeError, ModelError, UsageError
 if TYPE_CHECKING:
     import openai
 
-TICK = 0.1  # seconds between two looks at the stop
+STEERED = "steered"  # finish of an answer that was cut off because the developer spoke
 MOST_SIGNS, MOST_SIGNS_ASIDE = 64, 4096  # characters of an answer for each token that was asked for, and besides
-WAITING = 1000  # chunks that were read and not looked at
 _TOO_LONG = (
     "context_length_exceeded", "context length", "context window", "maximum context", "too many tokens", "context size"
 )  # fmt: skip
 
 _NO_TOOLS = re.compile(r"\btools?\b.*(support|requires|recogni|unknown|enabled|allowed)|support\w* \W*tools?\b", re.I)
-
-
-@dataclass(frozen=True)
-class Patience:
-    """attempts of one call; the n-th waits first * 2^n seconds, at most `most`, of which up to a half is random.
-
-    silence: seconds without a chunk after which a stream is broken. whole: seconds after which one is that goes on for
-    ever. longest: the longest Retry-After that is heeded.
-    """
-
-    attempts: int = 6
-    first: float = 1.0
-    most: float = 60.0
-    silence: float = 180.0
-    longest: float = 300.0
-    whole: float = 3600.0
-
-    def wait(self, attempt: int) -> float:
-        """Seconds before attempt number `attempt` + 1."""
-        return min(self.most, self.first * 2**attempt) * (1 - random.random() / 2)
 
 
 @dataclass(frozen=True)
@@ -65,14 +40,6 @@ class Answer:
     finish: str
     seconds: float
     refused: bool = False
-
-
-class Broken(Exception):
-    """An attempt failed in a way that may pass: wait this long (None: the usual), then ask again."""
-
-    def __init__(self, reason: str, wait: float | None = None, usage: Usage | None = None) -> None:
-        super().__init__(reason)
-        self.wait, self.usage = wait, usage
 
 
 class Endpoint:
@@ -92,18 +59,20 @@ class Endpoint:
         output: int,
         call: int = 0,
         check: Callable[[], None] = lambda: None,
+        cut: Callable[[], bool] = lambda: False,
         on_text: Callable[[str], None] = lambda piece: None,
         on_retry: Callable[[str], None] = lambda words: None,
         on_lost: Callable[[Usage], None] = lambda usage: None,
     ) -> Answer:
         """One answer. output: the most tokens of it. check is called every 0.1 s; what it raises ends the call.
+        cut too: once it is true what has arrived is the answer, without its calls, and its finish is STEERED.
 
         on_lost: told the usage that an endpoint reported of an attempt that broke. ModelError (exit code 3),
         ContextOverflow or UsageError when there is no answer to be had.
         """
         for attempt in range(self.patience.attempts):
             try:
-                return self._attempt(messages, tools, output, call, check, on_text)
+                return self._attempt(messages, tools, output, call, check, cut, on_text)
             except Broken as broken:
                 if broken.usage is not None:
                     on_lost(broken.usage)
@@ -167,15 +136,20 @@ class Endpoint:
         output: int,
         call: int,
         check: Callable[[], None],
+        cut: Callable[[], bool],
         on_text: Callable[[str], None],
     ) -> Answer:
         begin = time.monotonic()
         assembly = Assembly(on_text, most=MOST_SIGNS * output + MOST_SIGNS_ASIDE)
+
+        def cut_now() -> bool:
+            return not assembly.finish and cut()  # one that is complete is taken as it is
+
         while True:
             check()
-            reader = _Reader(self._open(), self._request(messages, tools, output))
+            reader = Reader(self._open(), self._request(messages, tools, output))
             try:
-                for chunk in reader.chunks(check, self.patience):
+                for chunk in reader.chunks(check, cut_now, self.patience):
                     if not assembly.add(chunk):
                         break  # it goes on beyond what was asked for: hung up, as if cut off by the endpoint
                 break
@@ -185,6 +159,8 @@ class Endpoint:
                 raise self._told(error, assembly) from error
             finally:
                 reader.close()
+        if not assembly.finish and cut():
+            assembly.finish, assembly.calls = STEERED, []
         if not assembly.finish:
             if not assembly.begun and reader.said:
                 raise ModelError(
@@ -284,76 +260,6 @@ class Endpoint:
 
     def _clean(self, text: str) -> str:
         return " ".join(self.model.key.redact(text).split())[:300]
-
-
-class _Reader:
-    """Reads a stream in a thread of its own, so that a stop never waits for the network."""
-
-    def __init__(self, client: openai.OpenAI, request: dict[str, Any]) -> None:
-        self._client, self._request = client, request
-        self._found: queue.Queue[tuple[str, Any]] = queue.Queue(WAITING)
-        self.said = ""  # what an answer that is no stream of events is instead
-        self._closed = threading.Event()
-        self._response: Any = None
-        self._thread = threading.Thread(target=self._read, name="kforge-chat", daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        try:
-            with self._client.chat.completions.create(**self._request) as stream:
-                self._response = stream.response
-                self.said = "" if is_stream(stream.response) else content_type(stream.response) or "something unnamed"
-                for chunk in stream:
-                    if not self._put("chunk", chunk):
-                        return
-        except BaseException as error:  # carried over to the thread that waits, which raises it
-            self._put("error", error)
-        else:
-            self._response = None  # its connection is back in the pool, and may be in use again
-            self._put("end", None)
-
-    def _put(self, kind: str, value: Any) -> bool:
-        """Hand over, and wait while too much waits; False when nobody reads any more."""
-        while not self._closed.is_set():
-            try:
-                self._found.put((kind, value), timeout=TICK)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def chunks(self, check: Callable[[], None], patience: Patience) -> Iterator[Any]:
-        """The chunks as they arrive. check is called every TICK; its exceptions end the reading."""
-        begin = last = time.monotonic()
-        silence = patience.silence
-        while True:
-            check()
-            if time.monotonic() - begin > patience.whole:
-                raise Broken(f"no end of the answer in {patience.whole:g} s")
-            try:
-                kind, value = self._found.get(timeout=TICK)
-            except queue.Empty:
-                if time.monotonic() - last > silence:
-                    raise Broken(f"nothing came for {silence:g} s") from None
-                continue
-            last = time.monotonic()
-            if kind == "error":
-                if isinstance(value, RecursionError | TypeError | AttributeError | LookupError):  # of the parser
-                    raise ValueError(f"a chunk cannot be read ({type(value).__name__})") from value
-                raise value
-            if kind == "end":
-                return
-            yield value
-
-    def close(self) -> None:
-        """Hang up where the answer is not complete, so that the endpoint writes no more of it; nobody waits."""
-        self._closed.set()
-        if self._response is not None and self._thread.is_alive():
-            network = self._response.extensions.get("network_stream")
-            connection = network.get_extra_info("socket") if network is not None else None
-            if connection is not None:
-                with suppress(OSError):  # it is closed already
-                    connection.shutdown(socket.SHUT_RDWR)
 
 
 def sendable(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from kforge.agent.chat.briefing import briefing, profiled
 from kforge.agent.chat.caller import Caller
 from kforge.agent.chat.conversation import Conversation
 from kforge.agent.chat.dialogue import MOST_CALLS, Dialogue
-from kforge.agent.chat.endpoint import Endpoint, Patience
+from kforge.agent.chat.endpoint import Endpoint
 from kforge.agent.chat.journal import Journal
 from kforge.agent.chat.model import Model
+from kforge.agent.chat.reader import Patience
 from kforge.agent.chat.team import Team
 from kforge.agent.chat.tokens import Estimator
 from kforge.agent.roles import EXECUTOR, PLANNER, PROFILER

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kforge.agent.chat.caller import price_hint
-from kforge.agent.chat.endpoint import Endpoint, Patience
+from kforge.agent.chat.endpoint import Endpoint
+from kforge.agent.chat.reader import Patience
 from kforge.errors import MissingError, ModelError, UsageError
 
 if TYPE_CHECKING:

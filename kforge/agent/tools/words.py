@@ -70,7 +70,7 @@ def failure_lines(report: Report) -> list[str]:
     lines += [case_text(case, gate.detail) for case in failing[:_CASES]]
     if failing:
         passed = sum(case.passed for case in report.cases)
-        lines.append(f"of {report.planned} planned cases {passed} passed and {len(failing)} failed")
+        lines.append(f"{passed} cases passed before it, of {report.planned} planned; the rest did not run")
     return lines
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kforge.engine.calls.precision import BY_PRECISION, lowering
 
 if TYPE_CHECKING:
-    from kforge.engine.emit.writer import Plan
+    from kforge.engine.emit.forwardcode import Plan
     from kforge.engine.graph.ir import Program
     from kforge.task import Capture
 

@@ -27,15 +27,15 @@ class Access:
 
 def access_of(index: Poly, buffer: Buffer, inner: Var | None, guard: Expr | None = None) -> Access:
     """Classify an index along `inner`."""
-    if any(isinstance(v, Tap) for v in _moving(index)):  # within a window's loops
+    if any(isinstance(v, Tap) for v in moving(index)):  # within a window's loops
         return Access(buffer, index, index, "scalar")
-    if inner is None or inner not in _moving(index):
+    if inner is None or inner not in moving(index):
         if guard is None or inner is None or inner not in guard.variables():
             return Access(buffer, index, index, "uniform")
         return Access(buffer, index, index, "scalar")
     direct = index.coefficient(inner)
     base = index - direct * Poly.of(inner)
-    if direct.constant != 1 or inner in _moving(base):
+    if direct.constant != 1 or inner in moving(base):
         return Access(buffer, index, base, "scalar")
     multiples = {_stride(monomial, c) for monomial, c in base.terms}
     edges = _guard_edges(guard, inner)
@@ -44,7 +44,8 @@ def access_of(index: Poly, buffer: Buffer, inner: Var | None, guard: Expr | None
     return Access(buffer, index, base, "vector", frozenset(m for m in multiples | edges if not _always(m)))
 
 
-def _moving(index: Poly) -> set[Var]:
+def moving(index: Poly) -> set[Var]:
+    """The loop variables that an index depends on, those of gathered positions included."""
     found: set[Var] = set()
     for atom in index.atoms():
         if isinstance(atom, Var):
@@ -84,7 +85,7 @@ def _guard_edges(guard: Expr | None, inner: Var) -> set[Poly] | None:
         if gap.coefficient(inner).constant != 1:
             return None
         rest = gap - Poly.of(inner)
-        if inner in _moving(rest) or any(isinstance(a, (Quotient, Remainder, Value)) for a in rest.atoms()):
+        if inner in moving(rest) or any(isinstance(a, (Quotient, Remainder, Value)) for a in rest.atoms()):
             return None
         return {_stride(monomial, c) for monomial, c in rest.terms}
     return None

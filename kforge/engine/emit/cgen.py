@@ -248,7 +248,7 @@ class Scope:
         if e.op == "cast":
             inner = e.args[0]
             target = self.types.scalar(e.dtype)
-            return f"static_cast<{target}>({self.text(inner)})", 99
+            return f"static_cast<{target}>({bare(self.text(inner))})", 99
         if e.op in ("reduce", "window"):
             raise NoCandidate("the engine cannot place a reduction within an element's index", operator=e.kind)
         return self._operator(e)
@@ -293,6 +293,18 @@ class Scope:
         self.known[e.uid] = name
         comment = f"  // {e.origin.file}:{e.origin.line}" if e.origin is not None and e.origin.name else ""
         return f"const {self.types.scalar(e.dtype)} {name} = {text};{comment}"
+
+
+def bare(text: str) -> str:
+    """Without the parentheses around the whole of it, for where others stand around it already."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for k, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and k < len(text) - 1:
+            return text
+    return text[1:-1]
 
 
 def wished_name(e: Expr, final: set[int] = frozenset()) -> str:  # type: ignore[assignment]

@@ -8,15 +8,14 @@ without conditions, all ITEMS of a thread under way before the first is used; on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kforge.engine.emit.access import Access
 from kforge.engine.emit.cgen import Names, Scope, identity
 from kforge.engine.emit.passes import Pass
-from kforge.engine.emit.rowcode import OPERATIONS
-from kforge.engine.emit.splitcode import SLOT_BYTES
+from kforge.engine.emit.reducing import OPERATIONS, SLOT_BYTES, QueuedCode
 from kforge.engine.emit.threadcode import ThreadCode
 from kforge.engine.families.row import HeldCode
 from kforge.engine.graph.ir import Expr
@@ -32,12 +31,10 @@ def walks_down(access: Access, inner: Var) -> Access:
 
 
 @dataclass
-class ColumnCode(ThreadCode):
+class ColumnCode(QueuedCode, ThreadCode):
     """team: several blocks share the rows' columns, and the last one to finish joins their results."""
 
     team: bool = False
-    rounds: int = 0
-    queue: list[tuple[str, str, str, int, Callable[[str], None]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -180,29 +177,20 @@ class ColumnCode(ThreadCode):
     def combine(self, operation: str, value: str, neutral: str, ctype: str) -> str:
         return self.column_reduce(operation, value, ctype, "[SPLIT][LANES]")
 
-    def join(self, operation: str, value: str, neutral: str, ctype: str, then: Callable[[str], None]) -> None:
-        if not self.team:
-            super().join(operation, value, neutral, ctype, then)
-            return
-        self.helpers |= {"team", "gather", "column_gather", "warp_reduce", "block_reduce"}
-        inside = self.combine(operation, value, neutral, ctype)
-        self.lines.add(f"publish_column<{ctype}>({inside}, team, {self.rounds}, part);")
-        self.queue.append((operation, neutral, ctype, self.rounds, then))
-        self.rounds += 1
+    def published(self, mine: str, ctype: str) -> str:
+        self.helpers.add("column_gather")
+        return f"publish_column<{ctype}>({mine}, team, {self.rounds}, part);"
 
-    def flush(self) -> None:
-        if not self.queue:
-            return
-        self.lines.blank()
-        self.lines.comment("only the block that finishes last goes on: it finds the results of all others in memory")
+    def last_block_only(self) -> None:
+        super().last_block_only()
         self.lines.add("__syncthreads();")
         self.lines.add("if (!is_last(arrived, BLOCKS)) return;")
-        for operation, neutral, ctype, number, then in self.queue:
-            if ctype in ("long long", "double"):
-                neutral = f"static_cast<{ctype}>({neutral})"
-            gathered = f"gather_column<{operation}, {ctype}>({neutral}, team, {number}, part, SPLIT)"
-            then(self.combine(operation, gathered, neutral, ctype))
-        self.queue = []
+
+    def gathered(self, operation: str, neutral: str, ctype: str, number: int) -> str:
+        if ctype in ("long long", "double"):
+            neutral = f"static_cast<{ctype}>({neutral})"
+        found = f"gather_column<{operation}, {ctype}>({neutral}, team, {number}, part, SPLIT)"
+        return self.combine(operation, found, neutral, ctype)
 
 
 @dataclass
@@ -225,13 +213,9 @@ class RowsAbreast(ColumnCode):
             if not self.team:
                 self.stores_of_row()
         if self.team:
-            self.lines.comment(
-                "only the block that finishes last goes on: it finds the results of all others in memory"
-            )
-            self.lines.add("__syncthreads();")
-            self.lines.add("if (!is_last(arrived, BLOCKS)) return;")
+            self.last_block_only()
             with self.each_row():
-                self.gather()
+                self.take_queue()
                 self.stores_of_row()
         return str(self.lines)
 
@@ -264,14 +248,6 @@ class RowsAbreast(ColumnCode):
         for p in self.passes:
             self.row_stores(p)
         self.in_row = False
-
-    def gather(self) -> None:
-        for operation, neutral, ctype, number, then in self.queue:
-            if ctype in ("long long", "double"):
-                neutral = f"static_cast<{ctype}>({neutral})"
-            gathered = f"gather_column<{operation}, {ctype}>({neutral}, team, {number}, part, SPLIT)"
-            then(self.combine(operation, gathered, neutral, ctype))
-        self.queue = []
 
     def tile(self, p: Pass, sums: dict[int, str], preload: list[Expr], outside: Names) -> None:
         parts = self._tile_partials(p, sums)
@@ -318,6 +294,8 @@ class RowsAbreast(ColumnCode):
 
 class HeldColumns(HeldCode):
     """The same with all columns of a row in registers: SPLIT groups of LANES threads hold ITEMS of them each."""
+
+    follows_columns = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

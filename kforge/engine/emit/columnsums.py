@@ -10,30 +10,18 @@ from dataclasses import dataclass
 
 from kforge.engine.emit.cgen import Names, named_steps, wished_name
 from kforge.engine.emit.sliding import Line
-from kforge.engine.emit.slidingcode import SlidingCode
+from kforge.engine.emit.slidingbase import JoiningCode
 from kforge.engine.graph.ir import Store
 from kforge.engine.graph.symbols import Poly
 
 
 @dataclass
-class ColumnsCode(SlidingCode):
+class ColumnsCode(JoiningCode):
     """Emits one block's work."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.counts = (*self.counts[:-1], "VEC")
-        self.loop["VEC"] = self.loop["COLS"]
         self.names.taken |= {"columns", "outputs", "OUTPUTS", "own", "total"}
-
-    def emit(self) -> str:
-        self._place()
-        self._hoist([self.sliding.value])
-        name = "sums" if self.kind == "sum" else "best"
-        self._declare(name, self.counts)
-        self._walk(0, name)
-        self.out.blank()
-        self._outputs(name)
-        return str(self.out)
 
     def _place(self) -> None:
         out, lines = self.out, self.sliding.lines
@@ -61,7 +49,6 @@ class ColumnsCode(SlidingCode):
 
     def _line(self, target: str, inside: str) -> None:
         """This thread's part of a line."""
-        inner, dtype, value = self.sliding.lines[-1], self.sliding.value.dtype, self.sliding.value
         within = f"{inside} && own" if inside else "own"
         self.out.add(f"const bool within = {within};")
         for uid, access in self.lines_read.items():
@@ -74,16 +61,7 @@ class ColumnsCode(SlidingCode):
             self.elements[uid] = f"{name}.at[{self.loop['VEC']}]"
         column = self.loop["VEC"]
         with self.out.block(f"for (int {column} = 0; {column} < VEC; ++{column})", unroll=True):
-            scope = self.scope.child()
-            scope.names = Names(self.names.taken)
-            scope.var = lambda v: f"(first + {column})" if v == inner.reach.at else self.vars[v]
-            for part in named_steps([value], set(scope.known)):
-                if part is not value and part.uid not in scope.known:
-                    self.out.add(scope.declare(part, wished_name(part)))
-            text = scope.text(value)
-            if value.op != "load" or self.kind != "sum":
-                text = f"within ? {text} : {self.neutral(dtype)}"
-            self.out.add(f"{target}[{column}] = {text};")
+            self._value(f"{target}[{column}]", f"(first + {column})", "within")
 
     def _outputs(self, name: str) -> None:
         self._hoist([s.value for s in self.program.stores])

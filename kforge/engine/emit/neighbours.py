@@ -8,31 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kforge.engine.emit.cgen import Names, named_steps, wished_name
 from kforge.engine.emit.sliding import Line
-from kforge.engine.emit.slidingcode import SlidingCode
+from kforge.engine.emit.slidingbase import JoiningCode
 
 
 @dataclass
-class NeighbourCode(SlidingCode):
+class NeighbourCode(JoiningCode):
     """Emits one warp's work."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.helpers.add("neighbour")
         self.names.taken |= {"VECTOR", "LEFT", "RIGHT", "OUTPUTS", "place", "own", "reach", "results", "last"}
-
-    def emit(self) -> str:
-        self._place()
-        self._hoist([self.sliding.value])
-        name = "sums" if self.kind == "sum" else "best"
-        self.counts = (*self.counts[:-1], "VEC")
-        self.loop["VEC"] = self.loop["COLS"]
-        self._declare(name, self.counts)
-        self._walk(0, name)
-        self.out.blank()
-        self._outputs(name)
-        return str(self.out)
 
     def _place(self) -> None:
         out, lines = self.out, self.sliding.lines
@@ -58,7 +45,6 @@ class NeighbourCode(SlidingCode):
 
     def _line(self, target: str, inside: str) -> None:
         """This lane's part of a line."""
-        inner, dtype, value = self.sliding.lines[-1], self.sliding.value.dtype, self.sliding.value
         out, column = self.out, self.loop["VEC"]
         within = f"{inside} && " if inside else ""
         for uid, access in self.lines_read.items():
@@ -75,16 +61,7 @@ class NeighbourCode(SlidingCode):
                 out.add(f"if ({within}own[{column}]) {name}.at[{column}] = {pointer}[first + {column}];")
             self.elements[uid] = f"{name}.at[{column}]"
         with out.block(f"for (int {column} = 0; {column} < VEC; ++{column})", unroll=True):
-            scope = self.scope.child()
-            scope.names = Names(self.names.taken)
-            scope.var = lambda v: f"(first + {column})" if v == inner.reach.at else self.vars[v]
-            for part in named_steps([value], set(scope.known)):
-                if part is not value and part.uid not in scope.known:
-                    out.add(scope.declare(part, wished_name(part)))
-            text = scope.text(value)
-            if value.op != "load" or self.kind != "sum":
-                text = f"{within}own[VECTOR ? 0 : {column}] ? {text} : {self.neutral(dtype)}"
-            out.add(f"{target}[{column}] = {text};")
+            self._value(f"{target}[{column}]", f"(first + {column})", f"{within}own[VECTOR ? 0 : {column}]")
 
     def _store_line(self, results: str) -> None:
         """Columns from the neighbours, then as for every tile."""

@@ -17,6 +17,7 @@ class PairCode(RowCode):
 
     states: dict[int, str]
     shifts: dict[int, str]
+    follows_columns = True
 
     def open_pairs(self, p: Pass, outside: Names) -> None:
         self.states, self.shifts = {}, {}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from kforge.engine.emit.access import Access, Memory
+from kforge.engine.emit.access import Access, Memory, moving
 from kforge.engine.emit.cgen import Names, Scope, Sizes, Types, named_steps, wished_name
 from kforge.engine.emit.passes import Pass, below
 from kforge.engine.emit.text import Lines
 from kforge.engine.graph.ir import REAL, Expr, Program, is_element, walk
 from kforge.engine.graph.symbols import Poly, Value, Var
+from kforge.engine.graph.tensors import linear
 
 RESERVED_WORDS = (
     "own row rows col cols lane warp tile base k j partials T U W at i n flat first end share rank team ticket tickets "
@@ -54,6 +55,10 @@ class CodeBase:
     def __post_init__(self) -> None:
         self.inner: Var = self.program.cols[-1]
         self.memory = Memory.of(self.program, self.inner)
+        self.flats: set[tuple[str, Poly]] = set()  # accesses that follow the columns of several loops as they lie
+        if self.follows_columns and len(self.program.cols) > 1:
+            self.memory.loads = {k: self._along_columns(access) for k, access in self.memory.loads.items()}
+            self.memory.stores = {s: self._along_columns(access) for s, access in self.memory.stores.items()}
         names = [b.name for b in self.program.buffers]
         reserved = RESERVED_WORDS.split()
         self.names = Names({*names, *self.sizes.params, *reserved})
@@ -74,6 +79,16 @@ class CodeBase:
                 self.names.taken |= {f"{label}_{k}" for k in range(len(group))}
 
     _col_label = "col"
+    follows_columns = False  # the columns of a row are walked in order, `at` counts them
+
+    def _along_columns(self, access: Access) -> Access:
+        """An access at the row's place plus the column's number needs no column index of its own: no division."""
+        cols = self.program.cols
+        rest = access.index - linear(tuple(Poly.of(v) for v in cols), tuple(v.size for v in cols))
+        if access.kind != "vector" or moving(rest) & set(cols):
+            return access
+        self.flats.add((access.buffer.name, access.index))
+        return replace(access, base=rest)
 
     # names of loops
 
@@ -100,6 +115,8 @@ class CodeBase:
 
     def address(self, access: Access) -> str:
         """Text of a pointer to the first element of a vector."""
+        if (access.buffer.name, access.index) in self.flats:
+            return f"{self.pointer(access)} + {self.at}"
         return f"{self.pointer(access)} + {self._col_var(self.inner)}"
 
     def declare_pointers(self) -> None:
@@ -134,7 +151,7 @@ class CodeBase:
             return self._convert(e, f"{self.arrays[e.uid]}.at[j]")
         text = f"{access.buffer.name}[{scope.index(access.index)}]"
         base = self.pointers.get((access.buffer.name, access.base))
-        if access.kind == "vector" and base is not None:
+        if access.kind == "vector" and base is not None and (access.buffer.name, access.index) not in self.flats:
             text = f"{base}[{scope.var(self.inner)}]".replace("[(", "[").replace(")]", "]")
         return self._guarded(e, self._convert(e, text), scope)
 

@@ -6,25 +6,23 @@ again tile by tile, and how partial results are combined; the statements per ele
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from kforge.engine.emit.access import Access
 from kforge.engine.emit.cgen import Names, Scope, identity, named_steps, wished_name
 from kforge.engine.emit.passes import Pass
-from kforge.engine.emit.rowbase import CodeBase
-from kforge.engine.graph.ir import REAL, SCATTERS, Expr, Store, is_element, walk
+from kforge.engine.emit.reducing import ReducingCode
+from kforge.engine.graph.ir import SCATTERS, Expr, Store, is_element, walk
 from kforge.engine.graph.state import write_once
-
-OPERATIONS = {"sum": "Sum", "prod": "Product", "max": "Max", "min": "Min", "argmax": "ArgMax", "argmin": "ArgMin"}
 
 
 @dataclass
-class RowCode(CodeBase):
+class RowCode(ReducingCode):
     """Emits the passes of a program in one style."""
 
-    results: dict[int, str] = field(default_factory=dict)
     items = "ITEMS"  # vectors of a row or tile that a thread walks
     never_empty = False  # rows have a column at least
 
@@ -83,17 +81,13 @@ class RowCode(CodeBase):
         text = self._stored(replace(s, value=value), scope)
         # threads beyond the last row take that one again: what they store is the same, what they add is not
         own = "if (active) " if "active" in self.style.writer else ""
-        if s.value.op == "add_at":
-            return f"{own}atomicAdd({s.buffer.name} + {scope.text(place, 10)}, {text});"
-        return f"{own}{s.buffer.name}[{scope.text(place)}] = {text};"
-
-    def column_reduce(self, operation: str, value: str, ctype: str, shape: str, at: str = "") -> str:
-        """`value` joined over the threads that share a row's columns, through partials of this shape."""
-        self.helpers.add("column_reduce")
-        self.sites += 1
-        scratch = self.names.fresh(f"partials_{self.sites}")
-        self.scratch_lines.append(f"__shared__ {ctype} {scratch}{shape};")
-        return f"column_reduce<{operation}, {ctype}>({value}, {scratch}{at})"
+        if s.value.op == "set_at":
+            return f"{own}{s.buffer.name}[{scope.text(place)}] = {text};"
+        target = f"{s.buffer.name} + {scope.text(place, 10)}"
+        if s.value.op == "add_at" and s.buffer.dtype != "int64":
+            return f"{own}atomicAdd({target}, {text});"
+        self.helpers.add("atomics")
+        return f"{own}{s.value.op}({target}, {text});"
 
     def _stored(self, s: Store, scope: Scope) -> str:
         return self.types.stored(s.buffer, s.value.dtype, scope.text(s.value))
@@ -119,7 +113,7 @@ class RowCode(CodeBase):
         base = f"{s.first} + " if s.first != "0" and not s.tiled else "tile + " if s.tiled else ""
         with self.lines.block(f"for (int k = 0; k < {self.items}; ++k)", unroll=True):
             self.lines.add(f"const {s.column} {self.at} = {base}(k * {s.threads} + {s.thread}) * VEC;")
-            with self.lines.block(f"if ({self.at} < {s.end})"):
+            with self.lines.block(f"if ({self.at} < {s.end})"), self.indices_used():
                 yield
 
     @contextmanager
@@ -134,12 +128,32 @@ class RowCode(CodeBase):
         with some, loop:
             self.lines.add(f"const {s.column} own = {base}(k * {s.threads} + {s.thread}) * VEC;")
             self.lines.add(f"const {s.column} {self.at} = own < {s.end} ? own : {s.end} - VEC;  // the last again")
-            yield
+            with self.indices_used():
+                yield
 
     def split_columns(self) -> None:
         if len(self.program.cols) > 1:
             loops = self.program.cols
+            self.split_at = len(self.lines._lines)
             self._split_index(self.at, [self._col_var(v) for v in loops], loops, self.style.column)
+
+    split_at = -1  # the lines of the block that is being written in which a column is split into its indices
+
+    @contextmanager
+    def indices_used(self) -> Iterator[None]:
+        """Of a column's indices only those that the block reads are left: each costs a division."""
+        self.split_at = -1
+        yield
+        if self.follows_columns and self.split_at >= 0:
+            lines = self.lines._lines
+            end = self.split_at + len(self.program.cols)
+            used = "\n".join(lines[end:])
+            declared = [
+                (line, self._col_var(v))
+                for line, v in zip(lines[self.split_at : end], self.program.cols[::-1], strict=True)
+            ]
+            lines[self.split_at : end] = [line for line, name in declared if re.search(rf"\b{name}\b", used)]
+        self.split_at = -1
 
     def walk(self, p: Pass) -> None:
         self.lines.comment(self.what(p))
@@ -211,34 +225,9 @@ class RowCode(CodeBase):
                 self.declare_sum(parts[r.uid])
         return parts
 
-    @staticmethod
-    def by_pairs(r: Expr) -> bool:
-        """Sums of floats: added by pairs. In sequence, 32 nearly equal terms in a lane round with a preferred sign;
-        softmax of exact zeros and ones then had 2.5 times torch's error, by pairs it has 0.8 of it."""
-        return r.kind == "sum" and r.dtype == REAL
-
-    def declare_sum(self, name: str) -> None:
-        """An array with a partial sum for each vector of this thread."""
-        self.helpers.add("pairwise")
-        self.lines.add(f"{self.types.real} {name}[ITEMS] = {{}};")
-
     def pair_sums(self, p: Pass) -> list[str]:
         """Partial sums that pairs of reductions add to in the element loop."""
         return []
-
-    @contextmanager
-    def elements(self, sums: list[str], kept: Sequence[Expr] = ()) -> Iterator[None]:
-        """The loop over a vector's elements, which fills in the terms of each of `sums` and the values of `kept`."""
-        for name in sums:
-            self.lines.add(f"{self.types.real} {name}_terms[VEC];")
-        with self.lines.block("for (int j = 0; j < VEC; ++j)", unroll=True):
-            yield
-        for name in sums:
-            self.add_terms(name)
-
-    def add_terms(self, name: str) -> None:
-        """The sum of a vector's terms goes to the partial sums `name`."""
-        self.lines.add(f"{name}[k] = pairwise({name}_terms);")
 
     def _is_vector(self, e: Expr) -> bool:
         return self.memory.loads[e.uid].kind == "vector"
@@ -333,7 +322,7 @@ class RowCode(CodeBase):
             self.know_more(p, scope)
             steps = named_steps(p.roots, set(scope.known))
             for e in [*steps, *[e for e in kept if e not in steps]]:
-                if e.uid in scope.known or not is_element(e, self.program.cols):
+                if e.uid in scope.known or e.op in SCATTERS or not is_element(e, self.program.cols):
                     continue
                 if e in kept:
                     self.lines.add(f"{self.place(e)} = {scope.text(e)};")
@@ -370,70 +359,3 @@ class RowCode(CodeBase):
 
     def close_pairs(self, p: Pass) -> None:
         pass
-
-    def accumulate(self, r: Expr, name: str, scope: Scope) -> None:
-        value = scope.text(r.args[0])
-        if self.by_pairs(r):
-            self.lines.add(f"{name}_terms[j] = {value};")
-        elif r.kind == "sum":
-            self.lines.add(f"{name} += {value};")
-        elif r.kind == "prod":
-            self.lines.add(f"{name} *= {scope.text(r.args[0], 12)};")
-        elif r.kind.startswith("arg"):
-            column = f"{self.at} + j"
-            self.lines.add(f"{OPERATIONS[r.kind]}::follow({name}, {value}, {column});")
-        else:
-            self.helpers.add("extremes")
-            function = "larger" if r.kind == "max" else "smaller"
-            self.lines.add(f"{name} = {function}({name}, {value});")
-
-    def _arg_type(self, r: Expr) -> str:
-        return f"Indexed<{self.types.scalar(r.args[0].dtype)}>"
-
-    def finish(self, r: Expr, name: str) -> None:
-        """Combine the partial results of all threads; the reduction is a row value from here on."""
-        operation = OPERATIONS[r.kind]
-        self.helpers.add(operation)
-        if r.kind in ("max", "min"):
-            self.helpers.add("extremes")
-        value = name
-        if self.by_pairs(r):
-            value = f"{name}.total()" if self.style.tiled else f"pairwise({name})"
-        neutral = identity(r.kind, r.args[0].dtype, self.types)
-        if r.kind.startswith("arg"):
-            neutral = f"{self._arg_type(r)}{{{neutral}, -1}}"
-
-        def then(joined: str) -> None:
-            result = name
-            if value != name or self.queues:
-                result = self.results.get(r.uid) or self.names.fresh(f"{name}_total")
-                self.lines.add(f"const {self._partial_type(r)} {result} = {joined};")
-            else:
-                self.lines.add(f"{name} = {joined};")
-            self.scope.known[r.uid] = f"{result}.index" if r.kind.startswith("arg") else result
-
-        self.join(operation, value, neutral, self._partial_type(r), then)
-
-    queues = False  # results of a join appear later than the join is written
-
-    def join(self, operation: str, value: str, neutral: str, ctype: str, then: Callable[[str], None]) -> None:
-        """Combine `value` over all threads of the row and hand the text of the result to `then`."""
-        then(self.combine(operation, value, neutral, ctype))
-
-    def flush(self) -> None:
-        """End of the joins of a pass."""
-
-    def _partial_type(self, r: Expr) -> str:
-        return self._arg_type(r) if r.kind.startswith("arg") else self.types.scalar(r.dtype)
-
-    def combine(self, operation: str, value: str, neutral: str, ctype: str) -> str:
-        self.helpers.add("warp_reduce")
-        if not self.style.scratch:
-            return f"warp_reduce<{operation}>({value})"
-        self.helpers.add("block_reduce")
-        self.sites += 1
-        scratch = self.names.fresh(f"partials_{self.sites}")
-        self.scratch_lines.append(f"__shared__ {ctype} {scratch}[BLOCK / 32];")
-        if ctype in ("long long", "double"):  # the literal may be of a narrower type
-            neutral = f"static_cast<{ctype}>({neutral})"
-        return f"block_reduce<{operation}>({value}, {neutral}, {scratch})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -10,9 +10,9 @@ from kforge.engine.emit.cgen import BYTES, C_TYPES, Names
 from kforge.engine.emit.merging import Merged
 from kforge.engine.emit.paircode import ChunkCode, OnlineCode
 from kforge.engine.emit.passes import Pass
+from kforge.engine.emit.reducing import QueuedCode
 from kforge.engine.graph.ir import Expr, is_element, walk
 
-SLOT_BYTES = 32  # room for the largest partial result
 Moment = tuple[int, int]  # a pass, and in it the loop: -1 loads, 0 the elements, n the second loop of the nth pair
 
 
@@ -176,35 +176,26 @@ class SplitCode(ChunkCode):
 
 
 @dataclass
-class ShareCode(OnlineCode):
+class ShareCode(QueuedCode, OnlineCode):
     """Pure reductions: each block streams its share and the last one to finish joins all shares, in order."""
 
-    rounds: int = 0
     states: dict[int, str] = field(default_factory=dict)
     shifts: dict[int, str] = field(default_factory=dict)
     values: dict[int, str] = field(default_factory=dict)
-    queue: list[tuple[str, str, str, int, Callable[[str], None]]] = field(default_factory=list)
     queues = True
+    others = "shares"
 
-    def join(self, operation: str, value: str, neutral: str, ctype: str, then: Callable[[str], None]) -> None:
-        self.helpers |= {"team", "gather", "warp_reduce"}
-        inside = self.combine(operation, value, neutral, ctype)
-        self.lines.add(f"publish<{ctype}>({inside}, team, {self.rounds});")
-        self.queue.append((operation, neutral, ctype, self.rounds, then))
-        self.rounds += 1
+    def published(self, mine: str, ctype: str) -> str:
+        return f"publish<{ctype}>({mine}, team, {self.rounds});"
 
-    def flush(self) -> None:
-        if not self.queue:
-            return
-        self.lines.blank()
-        self.lines.comment("only the block that finishes last goes on: it finds the shares of all others in memory")
+    def last_block_only(self) -> None:
+        super().last_block_only()
         self.lines.add("if (!is_last(arrived, team.blocks)) return;")
-        self.helpers.add("block_reduce")
-        for operation, neutral, ctype, number, then in self.queue:
-            scratch = self.names.fresh(f"gathered_{number + 1}")
-            self.scratch_lines.append(f"__shared__ {ctype} {scratch}[BLOCK / 32];")
-            then(f"gather<{operation}, {ctype}>({neutral}, team, {number}, {scratch})")
-        self.queue = []
+
+    def gathered(self, operation: str, neutral: str, ctype: str, number: int) -> str:
+        scratch = self.names.fresh(f"gathered_{number + 1}")
+        self.scratch_lines.append(f"__shared__ {ctype} {scratch}[BLOCK / 32];")
+        return f"gather<{operation}, {ctype}>({neutral}, team, {number}, {scratch})"
 
 
 def joins_once(passes: list[Pass]) -> bool:

@@ -19,6 +19,7 @@ class ThreadCode(OnlineCode):
     states: dict[int, str] = field(default_factory=dict)
     shifts: dict[int, str] = field(default_factory=dict)
     values: dict[int, str] = field(default_factory=dict)
+    follows_columns = False  # they are far apart
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kforge.engine.emit.cgen import identity, named_steps, wished_name
 from kforge.engine.emit.text import Lines
-from kforge.engine.graph.ir import REAL, Expr, Reach, Window
+from kforge.engine.graph.ir import REAL, Expr, Reach, Window, index_values
 from kforge.engine.graph.symbols import Poly, Var
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def declare_window(scope: Scope, e: Expr, wish: str) -> str:
     window = e.window
     assert window is not None
     lines = Lines(0)
+    _declare_ends(lines, scope, window)
     result = scope.names.fresh({"sum": "sum", "max": "largest", "argmax": "place"}[window.kind])
     inner = scope.child()
     inner.names = scope.names
@@ -104,6 +105,18 @@ def declare_window(scope: Scope, e: Expr, wish: str) -> str:
     loop([*window.free, *window.reaches])
     scope.known[e.uid] = f"{result}.total()" if long_sum else result
     return str(lines)
+
+
+def _declare_ends(lines: Lines, scope: Scope, window: Window) -> None:
+    """Where taps begin and end, in variables, where that is worked out and not read off the place."""
+    wishes = [(r.start, "first") for r in window.reaches] + [(r.end, "last") for r in window.reaches]
+    values = [(e, wish) for poly, wish in wishes for e in index_values(poly)]
+    for step in named_steps([e for e, _ in values], set(scope.known)):
+        if step.uid not in scope.known:
+            lines.add(scope.declare(step, wished_name(step)))
+    for e, wish in values:
+        if e.uid not in scope.known and e.op not in ("const", "index"):
+            lines.add(scope.declare(e, wish))
 
 
 def _place(lines: Lines, r: Reach, names: dict[Var, str], scope: Scope) -> None:

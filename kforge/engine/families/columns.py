@@ -16,8 +16,9 @@ from kforge.engine.emit.columncode import ColumnCode, HeldColumns, RowsAbreast
 from kforge.engine.emit.kernelcode import KernelCode, row_sizes
 from kforge.engine.emit.merging import find_pairs
 from kforge.engine.emit.passes import Pass, plan
+from kforge.engine.emit.reducing import SLOT_BYTES
 from kforge.engine.emit.schedules import live_values
-from kforge.engine.emit.splitcode import SLOT_BYTES, joins_once
+from kforge.engine.emit.splitcode import joins_once
 from kforge.engine.families import Target, register
 from kforge.engine.families.row import PER_THREAD, THREAD, _kernel
 from kforge.engine.graph.ir import Program, walk
@@ -38,9 +39,8 @@ def columns(program: Program, types: Types, name: str, target: Target) -> Iterat
     several = halves and abreast(program, passes)
     if few and joins_once(passes):
         yield strips(program, types, name, target, team=True, several=several)
-    most = 256 if halves else held_columns(program)  # beyond, 16 lanes of halves read 32 bytes: 0.28 of the floor
-    if not joins_once(passes) and cols <= min(most, held_columns(program)):
-        yield held(program, types, name)
+    if not joins_once(passes) and cols <= min(512 if halves else 2048, held_columns(program)):
+        yield held(program, types, name, halves)
     yield strips(program, types, name, target, team=False, several=several)
 
 
@@ -59,12 +59,15 @@ def abreast(program: Program, passes: list[Pass]) -> bool:
 
 
 def held_columns(program: Program) -> int:
-    """How many columns a block of 16 lanes holds in registers."""
+    """How many columns a block of 16 lanes holds in registers; of halves, which need 64 lanes, a quarter of that."""
     return 64 * (PER_THREAD // live_values(plan(program, keep=True)))
 
 
-def held(program: Program, types: Types, name: str) -> KernelCode:
-    """Read once, whatever is done with it: every thread holds ITEMS columns of its row."""
+def held(program: Program, types: Types, name: str, halves: bool = False) -> KernelCode:
+    """Read once, whatever is done with it: every thread holds ITEMS columns of its row.
+
+    halves: elements of two bytes, of which 64 neighbours are a line of memory.
+    """
     passes = plan(program, keep=True, pairs=[pair for pair in find_pairs(program) if pair.kind == "moments"])
     sizes = row_sizes(program)
     code = HeldColumns(program, types, sizes, passes, HELD)
@@ -72,7 +75,7 @@ def held(program: Program, types: Types, name: str) -> KernelCode:
     several = len(program.rows) > 1
     if several:
         code.helpers.add("index")
-    classes = [c for c in HELD_CLASSES if c[3] <= items]
+    classes = [c for c in (HALVES_CLASSES if halves else HELD_CLASSES) if c[3] <= items]
     cols = prod(v.size.hint() for v in program.cols)
     _, lanes, split, own = next((c for c in classes if cols <= c[0]), classes[-1])
     constants: dict[str, int | str] = {"LANES": lanes, "SPLIT": split, "VEC": 1, "ITEMS": own}
@@ -92,7 +95,7 @@ def held(program: Program, types: Types, name: str) -> KernelCode:
         tune=tune,
         require=require,
         tuned=tuple((f"cols <= {limit}", {"LANES": n, "SPLIT": k, "ITEMS": i}) for limit, n, k, i in classes),
-        limit=f"cols <= {64 * items}",
+        limit=f"cols <= {(16 if halves else 64) * items}",
     )
 
 
@@ -109,6 +112,17 @@ HELD_CLASSES = (
     (2048, 16, 64, 32),
 )
 """(columns up to, LANES, SPLIT, ITEMS): blocks of 128 to 1,024 threads, several of them a multiprocessor."""
+
+HALVES_CLASSES = (
+    (16, 128, 1, 16),
+    (32, 128, 2, 16),
+    (64, 64, 4, 16),
+    (128, 64, 8, 16),
+    (256, 64, 16, 16),
+    (256, 64, 8, 32),
+    (512, 64, 16, 32),
+)
+"""The same for two bytes: softmax over 512 columns with 16 lanes, which read 32 bytes of a line, reached 0.28."""
 
 
 def strips(program: Program, types: Types, name: str, target: Target, team: bool, several: bool = False) -> KernelCode:

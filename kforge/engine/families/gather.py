@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kforge.engine.emit.access import _moving as moving
-from kforge.engine.emit.access import access_of, crossing
+from kforge.engine.emit.access import access_of, crossing, moving
 from kforge.engine.emit.cgen import BYTES, Names, Scope, Sizes, Types, named_steps, wished_name
 from kforge.engine.emit.kernelcode import KernelCode, name_loops, parameters, render, template_types
 from kforge.engine.emit.passes import plan

@@ -21,10 +21,11 @@ from kforge.engine.emit.kernelcode import KernelCode, parameters, render, row_si
 from kforge.engine.emit.merging import Merged, find_pairs
 from kforge.engine.emit.paircode import ChunkCode, OnlineCode
 from kforge.engine.emit.passes import Pass, plan
+from kforge.engine.emit.reducing import SLOT_BYTES
 from kforge.engine.emit.rowbase import Style
 from kforge.engine.emit.rowcode import RowCode
 from kforge.engine.emit.schedules import block_classes, live_values
-from kforge.engine.emit.splitcode import SLOT_BYTES, ShareCode, SplitCode, joins_once
+from kforge.engine.emit.splitcode import ShareCode, SplitCode, joins_once
 from kforge.engine.emit.threadcode import ThreadCode
 from kforge.engine.families import Target, register
 from kforge.engine.graph.ir import Expr, Program

@@ -14,8 +14,8 @@ from kforge.engine.emit.access import Memory, reads_across
 from kforge.engine.emit.cgen import Types
 from kforge.engine.emit.kernelcode import KernelCode, row_sizes
 from kforge.engine.emit.passes import plan
+from kforge.engine.emit.reducing import SLOT_BYTES
 from kforge.engine.emit.scancode import ColumnScanCode, ColumnTilesCode, LookBackCode, ScanCode
-from kforge.engine.emit.splitcode import SLOT_BYTES
 from kforge.engine.families import Target, register
 from kforge.engine.families.row import BLOCK, THREAD, _hint, _kernel, _widest
 from kforge.engine.graph.ir import Program

@@ -17,7 +17,8 @@ from kforge.engine.emit.kernelcode import KernelCode, name_loops, parameters, re
 from kforge.engine.emit.neighbours import NeighbourCode
 from kforge.engine.emit.neighbours import outputs_of as outputs_of_warp
 from kforge.engine.emit.sliding import MOST, Line, Sliding, sliding_of
-from kforge.engine.emit.slidingcode import COUNTS, SlidingCode
+from kforge.engine.emit.slidingbase import COUNTS, SlidingBase
+from kforge.engine.emit.slidingcode import SlidingCode
 from kforge.engine.families import Target, register
 from kforge.engine.graph.ir import Program
 from kforge.engine.graph.symbols import Poly, product
@@ -267,7 +268,7 @@ def _aligned(program: Program, types: Types, sizes: Sizes, sliding: Sliding) -> 
     return " and ".join(dict.fromkeys(parts))
 
 
-def _together(code: SlidingCode, types: Types, stride: int) -> str:
+def _together(code: SlidingBase, types: Types, stride: int) -> str:
     """When VEC neighbours of every line move at once."""
     parts = [f"COLS * {stride & -stride} % VEC == 0"] if stride else []
     multiples: dict[str, None] = {}

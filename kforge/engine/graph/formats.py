@@ -35,6 +35,9 @@ ROWS = {"max_pool1d_with_indices", "avg_pool1d", "adaptive_avg_pool1d", "adaptiv
 """Those that torch computes as images of height one."""
 ROWS_ON_GPU = {"max_pool1d"}
 
+CONTIGUOUS = {"tril", "triu"}
+"""Composites of pointwise operators whose result is contiguous whatever the operand is."""
+
 DENSE = "dense"  # kind of an input whose strides of dimensions of size one do not count
 Format = tuple[Buffer, bool]
 """The input that a result follows; True where both are images of height one without that dimension."""
@@ -51,6 +54,9 @@ def follow(node: Any, result: Any) -> None:
         return
     for t in result if isinstance(result, (tuple, list)) else (result,):
         if not isinstance(t, Tensor):
+            continue
+        if names & CONTIGUOUS:
+            t.layout = t.format = None
             continue
         rank = len(t.shape)
         if names & rows and rank == 3:

@@ -54,15 +54,23 @@ def import_graph(
     cannot have other sizes; library, scheme, halved, last: as Importer has them. NoCandidate names what has no handler.
     """
     from kforge.engine.handlers import (  # noqa: F401  (they register handlers)
+        accumulating,
+        antialias,
+        arithmetic,
         composites,
+        creation,
+        distances,
         dropout,
         indexing,
         norms,
         ordering,
         products,
         resampling,
+        sampling,
         scans,
+        searching,
         skinny,
+        slices,
         views,
         windows,
     )

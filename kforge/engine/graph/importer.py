@@ -38,6 +38,8 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
     def register(function: Handler) -> Handler:
         for name in names:
+            if name in HANDLERS:  # which of two stood would depend on the order of imports
+                raise ValueError(f"two handlers for {name}: {HANDLERS[name].__module__} and {function.__module__}")
             HANDLERS[name] = function
         return function
 

@@ -17,7 +17,8 @@ from kforge.engine.graph.symbols import Poly, Quotient, Remainder, Tap, Value, V
 
 REAL = "real"
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
-SCATTERS = ("set_at", "add_at")  # a stored value that says itself where it goes: (place, value)
+SCATTERS = ("set_at", "add_at", "mul_at", "max_at", "min_at")  # a stored value that says where it goes: (place, value)
+ORDERED = ("add_at", "mul_at")  # of floats the last bits depend on the order
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -170,6 +171,8 @@ def walk(roots: Iterable[Expr], into_reductions: bool = True) -> list[Expr]:
         below = list(expr.args)
         if expr.index is not None:
             below += list(index_values(expr.index))
+        if expr.window is not None:
+            below += [v for p in expr.window.polys for v in index_values(p)]
         stack.extend((a, False) for a in reversed(below))
     return order
 

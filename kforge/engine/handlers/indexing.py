@@ -1,8 +1,9 @@
 """Handlers of operators that read or write at given places: gather, embedding, scatter, index_put, parts replaced.
 
 A scattered result is its base, written by one kernel, and updates written over it by the next: no two updates of an
-overwriting form may name one place (torch promises nothing then), those of an accumulating form add with atomics.
-Their order differs from run to run as it does in torch; under the constraint `deterministic` there is no candidate.
+overwriting form may name one place (torch promises nothing then), those of an accumulating form are joined to what is
+there with atomics. Their order differs from run to run as it does in torch; where it matters, there is no candidate
+under the constraint `deterministic`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from kforge.engine.graph.importer import Importer, Meta, cast, computing, handles, literal, pick
-from kforge.engine.graph.ir import SCATTERS, Expr, Program
+from kforge.engine.graph.ir import ORDERED, Expr, Program
 from kforge.engine.graph.symbols import Poly, Value
 from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Scatter, Tensor, linear
+from kforge.engine.handlers.composites import cast_to
 from kforge.errors import NoCandidate
 
-ATOMIC = ("float32", "float64", "int32")
+ATOMIC = ("float32", "float64", "int32", "int64")
+HALVES = ("float16", "bfloat16")
 
 
-def _position(ctx: Context, indices: Tensor, at: Index, limit: Poly, guard: Guard, wrap: bool) -> Poly:
+def position(ctx: Context, indices: Tensor, at: Index, limit: Poly, guard: Guard, wrap: bool) -> Poly:
     """An index tensor's element as a position; negative ones count from the end where torch lets them."""
     value = cast(ctx, ctx.value(indices, at, guard), "int64")
     if value.op == "index" and value.index is not None:
@@ -44,8 +47,8 @@ def _gather(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tensor, **_
             imp.fix(indices.shape[axis])
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
-        position = _position(ctx, indices, index, x.shape[d], guard, wrap=False)
-        return ctx.value(x, (*index[:d], position, *index[d + 1 :]), guard)
+        place = position(ctx, indices, index, x.shape[d], guard, wrap=False)
+        return ctx.value(x, (*index[:d], place, *index[d + 1 :]), guard)
 
     return imp.tensor(indices.shape, meta.dtype, at, x, indices)
 
@@ -53,8 +56,8 @@ def _gather(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tensor, **_
 @handles("embedding")
 def _embedding(imp: Importer, meta: Meta, weight: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
-        position = _position(ctx, indices, index[:-1], weight.shape[0], guard, wrap=False)
-        return ctx.value(weight, (position, index[-1]), guard)
+        place = position(ctx, indices, index[:-1], weight.shape[0], guard, wrap=False)
+        return ctx.value(weight, (place, index[-1]), guard)
 
     return imp.tensor((*indices.shape, weight.shape[1]), meta.dtype, at, weight, indices)
 
@@ -64,42 +67,55 @@ def _index_select(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tenso
     d = dim % len(x.shape)
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
-        position = _position(ctx, indices, (index[d],), x.shape[d], guard, wrap=False)
-        return ctx.value(x, (*index[:d], position, *index[d + 1 :]), guard)
+        place = position(ctx, indices, (index[d],), x.shape[d], guard, wrap=False)
+        return ctx.value(x, (*index[:d], place, *index[d + 1 :]), guard)
 
     return imp.tensor((*x.shape[:d], indices.shape[0], *x.shape[d + 1 :]), meta.dtype, at, x, indices)
 
 
 @handles("index")
 def _index(imp: Importer, meta: Meta, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """Index tensors on leading or adjacent dimensions; they broadcast together and stand where the first one stood."""
+    """Index tensors broadcast together and stand where the first one stood; in front where others are between them."""
     places = [d for d, t in enumerate(indices) if t is not None]
     used = [t for t in indices if t is not None]
     if any(t.dtype == "bool" for t in used):
         raise imp.reject("a mask as index gives a size that depends on data")
-    if places != list(range(places[0], places[0] + len(places))):
-        raise imp.reject("index tensors on separated dimensions")
     shared = imp.broadcast([t.shape for t in used])
-    first, after = places[0], places[0] + len(places)
-    shape = (*x.shape[:first], *shared, *x.shape[after:])
+    apart = places != list(range(places[0], places[0] + len(places)))
+    first = 0 if apart else places[0]
+    others = [d for d in range(len(x.shape)) if d not in places]
+    kept = [x.shape[d] for d in others]
+    shape = (*kept[:first], *shared, *kept[first:])
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         own = index[first : first + len(shared)]
-        found = tuple(
-            _position(ctx, t, pick(own, t.shape), x.shape[d], guard, wrap=True)
-            for d, t in zip(places, used, strict=True)
-        )
-        return ctx.value(x, (*index[:first], *found, *index[first + len(shared) :]), guard)
+        rest = dict(zip(others, (*index[:first], *index[first + len(shared) :]), strict=True))
+        for d, t in zip(places, used, strict=True):
+            rest[d] = position(ctx, t, pick(own, t.shape), x.shape[d], guard, wrap=True)
+        return ctx.value(x, tuple(rest[d] for d in range(len(x.shape))), guard)
 
     return imp.tensor(shape, meta.dtype, at, x, *used)
 
 
 def scattered(
-    imp: Importer, meta: Meta, base: Tensor, places: Any, shape: Sequence[Poly], source: Any, accumulate: bool
+    imp: Importer,
+    meta: Meta,
+    base: Tensor,
+    places: Any,
+    shape: Sequence[Poly],
+    source: Any,
+    accumulate: bool,
+    how: str = "add",
 ) -> Tensor:
-    """`base` with source[i] written at places(ctx, i, guard) for every i of `shape`; source: a tensor or a number."""
+    """`base` with source[i] written at places(ctx, i, guard) for every i of `shape`; source: a tensor or a number.
+
+    accumulate: joined to what is there, as `how` says: add, mul, max, min. Halves are joined in single precision.
+    """
+    if accumulate and base.dtype in HALVES:
+        wide = scattered(imp, meta, cast_to(imp, base, "float32"), places, shape, source, True, how)
+        return cast_to(imp, wide, base.dtype)
     if accumulate and base.dtype not in ATOMIC:
-        raise imp.reject(f"accumulating in {base.dtype}, for which there are no atomics of torch's accuracy")
+        raise imp.reject(f"accumulating in {base.dtype}, for which there are no atomics")
     target = computing(base.dtype)
 
     def update(ctx: Context, index: Index, guard: Guard) -> Expr:
@@ -108,7 +124,7 @@ def scattered(
         else:
             value = literal(ctx, source, target)
         where = ctx.builder.index(linear(places(ctx, index, guard), base.shape))
-        return ctx.builder.op("add_at" if accumulate else "set_at", where, value, dtype=target)
+        return ctx.builder.op(f"{how}_at" if accumulate else "set_at", where, value, dtype=target)
 
     updates = Tensor(
         tuple(shape), base.dtype, update, "updates", inputs=(source,) if isinstance(source, Tensor) else ()
@@ -122,7 +138,7 @@ def scattered(
     return result
 
 
-def _along(imp: Importer, x: Tensor, d: int, indices: Tensor) -> None:
+def along(imp: Importer, x: Tensor, d: int, indices: Tensor) -> None:
     """Of the dimensions that are not indexed, an index tensor may have fewer elements: then sizes are fixed."""
     for axis in range(len(x.shape)):
         if axis != d and x.shape[axis].hint() == indices.shape[axis].hint():
@@ -140,7 +156,7 @@ def _scatter(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tensor, so
     if keywords.get("reduce") is not None:
         raise imp.reject(f"reduce={keywords['reduce']!r}")
     d = dim % len(x.shape)
-    _along(imp, x, d, indices)
+    along(imp, x, d, indices)
     if isinstance(source, Tensor):
         for s, t in zip(source.shape, indices.shape, strict=True):
             if s.hint() == t.hint():
@@ -150,7 +166,7 @@ def _scatter(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tensor, so
                 imp.fix(t)
 
     def places(ctx: Context, index: Index, guard: Guard) -> Index:
-        return (*index[:d], _position(ctx, indices, index, x.shape[d], guard, wrap=False), *index[d + 1 :])
+        return (*index[:d], position(ctx, indices, index, x.shape[d], guard, wrap=False), *index[d + 1 :])
 
     return scattered(imp, meta, x, places, indices.shape, source, "scatter_add" in meta.operator)
 
@@ -166,7 +182,7 @@ def _index_add(
     shape[d] = imp.equal(indices.shape[0], source.shape[d])
 
     def places(ctx: Context, index: Index, guard: Guard) -> Index:
-        return (*index[:d], _position(ctx, indices, (index[d],), x.shape[d], guard, wrap=False), *index[d + 1 :])
+        return (*index[:d], position(ctx, indices, (index[d],), x.shape[d], guard, wrap=False), *index[d + 1 :])
 
     return scattered(imp, meta, x, places, shape, source, True)
 
@@ -175,24 +191,26 @@ def _index_add(
 def _index_put(
     imp: Importer, meta: Meta, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """Index tensors on adjacent dimensions, as for reading; a mask writes a single value wherever it is true."""
+    """Index tensors as for reading; a mask writes a single value wherever it is true."""
     dims = [d for d, t in enumerate(indices) if t is not None]
     used = [t for t in indices if t is not None]
     if len(used) == 1 and used[0].dtype == "bool":
         return _masked_put(imp, meta, x, dims[0], used[0], values, accumulate)
-    if any(t.dtype == "bool" for t in used) or dims != list(range(dims[0], dims[0] + len(dims))):
-        raise imp.reject("masks beside indices, or index tensors on separated dimensions")
+    if any(t.dtype == "bool" for t in used):
+        raise imp.reject("masks beside indices")
     shared = imp.broadcast([t.shape for t in used])
-    first, after = dims[0], dims[0] + len(dims)
-    shape = (*x.shape[:first], *shared, *x.shape[after:])
+    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+    others = [d for d in range(len(x.shape)) if d not in dims]
+    kept = [x.shape[d] for d in others]
+    shape = (*kept[:first], *shared, *kept[first:])
     imp.broadcast([shape, values.shape])
 
     def places(ctx: Context, index: Index, guard: Guard) -> Index:
         own = index[first : first + len(shared)]
-        found = tuple(
-            _position(ctx, t, pick(own, t.shape), x.shape[d], guard, wrap=True) for d, t in zip(dims, used, strict=True)
-        )
-        return (*index[:first], *found, *index[first + len(shared) :])
+        found = dict(zip(others, (*index[:first], *index[first + len(shared) :]), strict=True))
+        for d, t in zip(dims, used, strict=True):
+            found[d] = position(ctx, t, pick(own, t.shape), x.shape[d], guard, wrap=True)
+        return tuple(found[d] for d in range(len(x.shape)))
 
     return scattered(imp, meta, x, places, shape, values, accumulate)
 
@@ -265,15 +283,40 @@ def _diagonal(imp: Importer, meta: Meta, x: Tensor, offset: int = 0, dim1: int =
     return imp.view(x, (*(x.shape[d] for d in keep), length), back)
 
 
+@handles("diagonal_scatter")
+def _diagonal_scatter(
+    imp: Importer, meta: Meta, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """x with one diagonal replaced."""
+    rank = len(x.shape)
+    one, two = dim1 % rank, dim2 % rank
+    imp.fix(x.shape[one])
+    imp.fix(x.shape[two])
+    low, high = max(0, -offset), max(0, offset)
+    target = computing(meta.dtype)
+
+    def at(ctx: Context, i: Index, guard: Guard) -> Expr:
+        b = ctx.builder
+        on = b.op("eq", b.index(i[one] + high), b.index(i[two] + low), dtype="bool")
+        off = b.op("not", on, dtype="bool")
+        inside, outside = (c if guard is None else b.op("and", guard, c, dtype="bool") for c in (on, off))
+        own = (*(v for d, v in enumerate(i) if d not in (one, two)), i[one] - low)
+        new = cast(ctx, ctx.value(source, own, inside), target)
+        return b.op("where", on, new, ctx.value(x, i, outside), dtype=target)
+
+    return imp.tensor(x.shape, meta.dtype, at, x, source)
+
+
 def check_order(programs: Sequence[Program], deterministic: bool) -> None:
     """NoCandidate where results would depend on the order of atomics although the task wants the same bits each run."""
-    floats = (s.buffer.dtype.startswith("float") for p in programs for s in p.stores if s.value.op == SCATTERS[1])
+    joins = (s for p in programs for s in p.stores if s.value.op in ORDERED)
+    floats = (s.buffer.dtype.startswith("float") for s in joins)
     if deterministic and any(floats):
         why = "sums of floats by atomics differ from run to run, and the task asks for a deterministic result"
         raise NoCandidate(why, operator="accumulating scatter")
 
 
-@handles("masked_scatter", "embedding_renorm", "scatter_reduce", "index_reduce", "put")
+@handles("masked_scatter", "embedding_renorm")
 def _refused(imp: Importer, meta: Meta, *_: Any, **__: Any) -> Tensor:
     """Where each element goes depends on all before it, or weights change as they are read."""
     raise imp.reject("its result depends on the order of the elements")

@@ -113,8 +113,7 @@ def _scaled_sum(imp: Importer, meta: Meta, result: Tensor, bias: Tensor, beta: f
     return imp.map(POINTWISE["add"], result, bias, dtype=meta.dtype)
 
 
-@handles("convolution")
-def _convolution(
+def library_convolution(
     imp: Importer,
     meta: Meta,
     x: Tensor,

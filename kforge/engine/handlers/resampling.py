@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from kforge.engine.graph.importer import Importer, Meta, cast, computing, handles, literal
 from kforge.engine.graph.ir import REAL, Expr
-from kforge.engine.graph.symbols import Poly, Value, floor_div
+from kforge.engine.graph.symbols import Poly, Value, floor_div, remainder
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
-from kforge.engine.handlers.views import _both
+from kforge.engine.handlers.slices import both
 from kforge.errors import NoCandidate
 
 
@@ -146,8 +146,6 @@ def _slice_scatter(
     imp.fix(x.shape[d])
     size = x.shape[d].hint()
     first, last, _ = slice(start, end).indices(size)
-    if step != 1:
-        raise imp.reject("a slice with a step")
     for axis in range(len(x.shape)):
         if axis != d:
             imp.equal(x.shape[axis], source.shape[axis])
@@ -160,14 +158,22 @@ def _slice_scatter(
             tests.append(b.op("ge", place, b.const(first, "int64"), dtype="bool"))
         if last < size:
             tests.append(b.op("lt", place, b.const(last, "int64"), dtype="bool"))
-        own = (*index[:d], index[d] - first, *index[d + 1 :])
+        spot = index[d] - first
+        if step != 1:
+            before = -(-first // step)  # counted from a place below all others: no quotient is negative
+            spot = floor_div(index[d] + (before * step - first), Poly.of(step)) - before
+            on = b.index(remainder(index[d] + (before * step - first), Poly.of(step)))
+            tests.append(b.op("eq", on, b.const(0, "int64"), dtype="bool"))
+        own = (*index[:d], spot, *index[d + 1 :])
         if not tests:
             return cast(ctx, ctx.value(source, own, guard), target)
-        inside = tests[0] if len(tests) == 1 else b.op("and", *tests, dtype="bool")
+        inside = tests[0]
+        for test in tests[1:]:
+            inside = b.op("and", inside, test, dtype="bool")
         outside = b.op("not", inside, dtype="bool")
-        here = cast(ctx, ctx.value(source, own, _both(ctx, guard, inside)), target)
+        here = cast(ctx, ctx.value(source, own, both(ctx, guard, inside)), target)
         try:
-            rest = cast(ctx, ctx.value(x, index, _both(ctx, guard, outside)), target)
+            rest = cast(ctx, ctx.value(x, index, both(ctx, guard, outside)), target)
         except NoCandidate as error:
             if error.operator != "empty":
                 raise

@@ -16,7 +16,7 @@ from kforge.engine.graph.importer import HANDLERS, Importer, Meta, cast, computi
 from kforge.engine.graph.ir import REAL, Expr, Reach, Window
 from kforge.engine.graph.symbols import Poly, Tap, Var, floor_div
 from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Tensor, Within, linear
-from kforge.engine.handlers import products
+from kforge.engine.handlers.products import library_convolution
 
 FUSED_TAPS = 256  # of a window of windows, at most
 DEPTHWISE_TAPS = 1024
@@ -36,7 +36,7 @@ class Axis:
     transposed: bool = False
     adaptive: bool = False
 
-    def reach(self, o: Poly, d: int, level: int) -> Reach:
+    def reach(self, ctx: Context, o: Poly, d: int, level: int) -> Reach:
         tap, at = Tap(f"tap{level}_{d}", self.taps, level), Tap(f"at{level}_{d}", self.size, level)
         if self.adaptive:
             end = floor_div((o + 1) * self.size + self.out - 1, self.out)
@@ -84,7 +84,7 @@ def window_tensor(
         if ctx.rows or (level > 1 and (taps > FUSED_TAPS or not outer.once)):
             raise Cut(result)
         spot = index[len(index) - len(axes) :]
-        reaches = tuple(a.reach(o, d, level) for d, (a, o) in enumerate(zip(axes, spot, strict=True)))
+        reaches = tuple(a.reach(ctx, o, d, level) for d, (a, o) in enumerate(zip(axes, spot, strict=True)))
         free = (Tap(f"channel{level}", Poly.of(channels), level),) if channels > 1 else ()
         ctx.within = Within(taps, outer.once and not any(a.overlaps for a in axes))
         places = tuple(r.at for r in reaches)
@@ -275,9 +275,6 @@ def _counted(ctx: Context, a: Axis, o: Poly, with_padding: bool) -> Expr:
     return b.op("sub", lesser(end, a.size), first, dtype="int64")
 
 
-library_convolution = HANDLERS["convolution"]
-
-
 @handles("convolution")
 def _convolution(
     imp: Importer,
@@ -347,4 +344,4 @@ def _convolution(
     return imp.tensor(shape, meta.dtype, at, result, bias)
 
 
-__all__ = ["Axis", "products", "window_tensor"]
+__all__ = ["Axis", "window_tensor"]

@@ -29,3 +29,10 @@ def find_format(name: str) -> Callable[[Export, str], Files]:
         raise UsageError(f"--format {name} is unknown", f"choose {', '.join(FORMATS)}")
     writer: Callable[[Export, str], Files] = import_module(f"kforge.export.formats.{name}").write
     return writer
+
+
+def find_trial(name: str) -> Callable[[Export, str, Files], Files]:
+    """What is built and tested of a format before it is handed over: its files, or a project around them."""
+    module = import_module(f"kforge.export.formats.{name}")
+    found: Callable[[Export, str, Files], Files] = getattr(module, "trial", lambda export, version, files: files)
+    return found

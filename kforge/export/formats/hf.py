@@ -1,4 +1,4 @@
-"""Format `hf`: the layout that Hugging Face's kernel-builder takes. It is not built here."""
+"""Format `hf`: the layout that Hugging Face's kernel-builder takes; its part of a build is done here for the trial."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ if TYPE_CHECKING:
     from kforge.export.package import Export
 
 _LOADED = 'DOMAIN = json.loads(Path(__file__).with_name("domain.json").read_text())\n'
-_PAPERS = ("README.md", "VERIFICATION.md", "LICENSE", "manifest.json")
+_PAPERS = ("README.md", "VERIFICATION.md", "LICENSE", "manifest.json", "benchmarks/benchmark.py")
 
 
 def capabilities(archs: tuple[str, ...]) -> list[str]:
-    """ "9.0" for sm_90 and sm_90a; PTX names add nothing."""
-    digits = [re.sub(r"\D", "", a) for a in archs if a.startswith("sm_")]
-    return list(dict.fromkeys(f"{d[:-1]}.{d[-1]}" for d in digits))
+    """ "9.0" for sm_90; for sm_90a too where PTX goes along, since then nothing of that architecture alone is used."""
+    portable = any(a.startswith("compute_") for a in archs)
+    found = []
+    for arch in archs:
+        if arch.startswith("sm_"):
+            digits = re.sub(r"\D", "", arch)
+            found.append(f"{digits[:-1]}.{digits[-1]}" + ("" if portable else arch.removeprefix(f"sm_{digits}")))
+    return list(dict.fromkeys(found))
 
 
 def write(export: Export, version: str) -> Files:
@@ -54,5 +59,18 @@ def write(export: Export, version: str) -> Files:
         "csrc/launch.h": header,
         **{f"csrc/{n}": t for n, t in csrc.items()},
         "build.toml": render_template("project/build.toml.j2", facts | {"csrc": sorted(["launch.h", *csrc])}),
+        **{f"tests/{n}": render_template(f"project/{n}.j2", facts) for n in ("test_package.py", "test_gpu.py")},
         **{n: written[n] for n in _PAPERS},
     }
+
+
+def trial(export: Export, version: str, files: Files) -> Files:
+    """What `write` made with what kernel-builder adds, as a project that setuptools builds."""
+    facts = context(export, version, "hf") | {"data": "*.so", "ops": f"_{export.namespace}"}
+    added = {
+        f"torch-ext/{export.package}/_ops.py": "trial/ops.py.j2",
+        "torch-ext/registration.h": "trial/registration.h.j2",
+        "setup.py": "project/setup.py.j2",
+        "pyproject.toml": "project/pyproject.toml.j2",
+    }
+    return {**files, **{name: render_template(template, facts) for name, template in added.items()}}

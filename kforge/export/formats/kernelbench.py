@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from kforge.errors import ExportError
 from kforge.export.cuda import binding, launch_files
+from kforge.export.filling import reference_module
 from kforge.export.package import launching_source
-from kforge.export.papers import manifest
+from kforge.export.papers import context, manifest
 from kforge.export.sources import headers
 from kforge.export.templates import plain_file, render_template
 
@@ -51,6 +52,19 @@ def write(export: Export, version: str) -> Files:
     return {
         f"{export.task.name}_kernelbench.py": re.sub(r"\n{4,}", "\n\n\n", code).rstrip() + "\n",
         "manifest.json": json.dumps(manifest(export, version, "kernelbench"), indent=1) + "\n",
+    }
+
+
+def trial(export: Export, version: str, files: Files) -> Files:
+    """The file as a module of a project, with tests that build it as a grader does."""
+    module = f"{export.task.name}_kernelbench"
+    facts = context(export, version, "kernelbench") | {"module": module}
+    return {
+        f"{module}.py": files[f"{module}.py"],
+        f"reference_of_{module}.py": reference_module(export),
+        "tests/test_kernelbench.py": render_template("trial/test_kernelbench.py.j2", facts),
+        "pyproject.toml": render_template("trial/pyproject.toml.j2", facts),
+        "manifest.json": files["manifest.json"],
     }
 
 

@@ -235,8 +235,7 @@ def _pack(i: Instruction) -> str:
 
 @rule(r"cvt\.rna\.tf32\.f32")
 def _tf32(i: Instruction) -> str:
-    value = f"{_PTX}word({i.text(1)})"
-    return f"{_PTX}assign({i.text(0)}, ({value} + 0x1000u) & ~0x1fffu);"
+    return f"{_PTX}assign({i.text(0)}, {_PTX}round_tf32({_PTX}word({i.text(1)})));"
 
 
 # ---- memory --------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 
 from textual.content import Content
 
+from kforge.environment.report import effort_text
 from kforge.ui.panes.entries import COLOURS, milliseconds
 from kforge.ui.panes.glyphs import MUTED, Glyphs
 from kforge.ui.text import one_line, plain
@@ -46,9 +47,11 @@ def speedup_text(speedup: Mapping[str, Any], report: Report) -> str:
 
 def effort(report: Report) -> str:
     """`plan standard (18 of 20 cases)`."""
-    cases = len(report.get("cases") or ())
-    planned = max(int(report.get("asked") or 0), cases + int(report.get("dropped") or 0))
-    return f"plan {report.get('plan') or 'unknown'}" + (f" ({cases} of {planned} cases)" if planned else "")
+    results = report.get("cases") or ()
+    dropped = int(report.get("dropped") or 0)
+    planned = max(int(report.get("asked") or 0), len(results) + dropped)
+    failing = any(not case.get("passed", True) for case in results)
+    return effort_text(str(report.get("plan") or "unknown"), len(results), planned, dropped, failing)
 
 
 def error_text(report: Report) -> str:

@@ -73,9 +73,11 @@ class CoreCommands(Leaving):
 
     def do_prepare(self) -> dict[str, Any]:
         """What the judge finds out before anything is proposed (shapes, work, floor), as events."""
+        from kforge.agent.interrupting import interruptible
         from kforge.task import resolve_device
 
-        self.warm.prepare(self.task(), str(resolve_device(self.settings.device)), self._told)
+        with interruptible(self.control):
+            self.warm.prepare(self.task(), str(resolve_device(self.settings.device)), self._told)
         return {}
 
     def _told(self, kind: str, /, **data: Any) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kforge.agent.budget import Budget
-from kforge.agent.chat.endpoint import Patience
 from kforge.agent.chat.model import Key, Model
 from kforge.agent.chat.proposer import ChatProposer
+from kforge.agent.chat.reader import Patience
 from kforge.agent.control import Control
 from kforge.agent.proposers import Context
 from kforge.agent.search.tree import Node

@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from kforge.agent.chat.endpoint import Answer, Endpoint, Patience, sendable
+from kforge.agent.chat.endpoint import Answer, Endpoint, sendable
 from kforge.agent.chat.model import Key, Model
+from kforge.agent.chat.reader import Patience
 from kforge.agent.chat.stream import Usage
 from kforge.errors import ContextOverflow, Interrupted, ModelError, UsageError
 from tests.agent.scripted_model import ScriptedModel, Step, calls, half, refusal, repeat, stall, status, text, tool

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from kforge.agent.chat.endpoint import Answer, Endpoint, Patience
+from kforge.agent.chat.endpoint import Answer, Endpoint
 from kforge.agent.chat.model import Key, Model
+from kforge.agent.chat.reader import Patience
 from kforge.agent.chat.ready import check_models
 from kforge.errors import MissingError, ModelError
 

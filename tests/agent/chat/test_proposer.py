@@ -316,3 +316,20 @@ def test_a_model_without_tools_acts_by_blocks(run: Run) -> None:
         ("list_files", False), ("write_file", False), ("write_file", True), ("give_up", False),
     ]  # fmt: skip
     assert run.of("conversation")[1]["reason"] == "given up: done"
+
+
+def test_a_steer_cuts_a_streaming_answer(run: Run) -> None:
+    """What had arrived of it is the model's message, its calls are not done, and the steer comes next."""
+    long = calls(tool("write_file", name="small_kforge.py", content="x" * 4000), words="so I will " * 40, delay=0.05)
+    with ScriptedModel([long, GIVE_UP]) as served:
+        threading.Timer(0.5, run.bench.control.steer, ("use float4",)).start()
+        begin = time.monotonic()
+        run.proposer(served).propose(run.context())
+        assert time.monotonic() - begin < 10  # the whole answer takes 18 s
+        words, steer = said(served)[-2:]
+        assert words["role"] == "assistant" and str(words["content"]).startswith("so I will")
+        assert "tool_calls" not in words
+        assert str(steer["content"]).endswith("] use float4")
+    assert [event["finish"] for event in run.of("model_call")] == ["steered", "tool_calls"]
+    assert [event["tool"] for event in run.of("tool_call")] == ["give_up"]
+    assert all(event["tokens_out"] > 0 for event in run.of("model_call"))

@@ -50,6 +50,10 @@ inline char* shared(T address) {
 }
 inline unsigned map_rank(unsigned address, unsigned rank) { return ((rank + 1) << 24) | (address & 0xffffff); }
 
+inline unsigned round_tf32(unsigned bits) {
+  const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;  // its payload may not round over into the sign
+  return nan ? 0x7fffffffu : (bits + 0x1000u) & ~0x1fffu;
+}
 inline unsigned pack_half(float high, float low) {
   return word(__float2half(low)) | word(__float2half(high)) << 16;
 }

@@ -1,0 +1,172 @@
+"""Handlers of scatters that join what meets at one place: scatter_reduce, index_reduce, put; bags of embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kforge.engine.graph.importer import HANDLERS, Importer, Meta, cast, computing, constant, handles, literal
+from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Builder, Expr
+from kforge.engine.graph.symbols import Poly
+from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
+from kforge.engine.handlers.composites import op, reduce, size_as_real
+from kforge.engine.handlers.indexing import along, position, scattered
+
+JOINS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
+LIMITS = {"int64": (-(2**63), 2**63 - 1), "int32": (-(2**31), 2**31 - 1)}
+
+
+def _joined(
+    imp: Importer, meta: Meta, x: Tensor, places: Any, shape: Sequence[Poly], source: Tensor, kind: str, own: bool
+) -> Tensor:
+    """x joined with source[i] at places(i); own: x counts as well, else only where nothing is joined to it.
+
+    The number that meets at a place is counted in single precision, which is exact below 2^24.
+    """
+    if kind not in JOINS or (kind == "mean" and x.dtype in INTEGERS):
+        raise imp.reject(f"reduce={kind!r} of {x.dtype}")
+    count = None
+    if kind == "mean" or not own:
+        ones = constant(imp, 1.0 if own else 0.0, "float32", 0)
+        start = imp.view(ones, x.shape, lambda i: ())
+        count = scattered(imp, meta, start, places, shape, 1.0, True)
+    base = x
+    if not own:
+        assert count is not None
+        neutral = _neutral(kind, x.dtype)
+
+        def begin(ctx: Context, index: Index, guard: Guard) -> Expr:
+            b = ctx.builder
+            met = b.op("gt", ctx.value(count, index, guard), b.const(0.0, REAL), dtype="bool")
+            value = cast(ctx, ctx.value(x, index, guard), computing(x.dtype))
+            return b.op("where", met, literal(ctx, neutral, value.dtype), value, dtype=value.dtype)
+
+        base = imp.tensor(x.shape, x.dtype, begin, x, count)
+    result = scattered(imp, meta, base, places, shape, source, True, JOINS[kind])
+    if kind != "mean":
+        return result
+    assert count is not None
+
+    def divided(b: Builder, total: Expr, n: Expr) -> Expr:
+        one = b.const(1.0, REAL)
+        return b.op("div", total, b.op("where", b.op("lt", n, one, dtype="bool"), one, n, dtype=REAL), dtype=REAL)
+
+    return imp.map(divided, result, count, dtype=x.dtype, compute=REAL)
+
+
+def _neutral(kind: str, dtype: str) -> float | int:
+    if kind in ("sum", "mean", "prod"):
+        return 1 if kind == "prod" else 0
+    if dtype in FLOATS:
+        return float("-inf") if kind == "amax" else float("inf")
+    return LIMITS.get(dtype, (0, 0))[kind == "amin"]
+
+
+@handles("scatter_reduce")
+def _scatter_reduce(
+    imp: Importer,
+    meta: Meta,
+    x: Tensor,
+    dim: int,
+    indices: Tensor,
+    source: Tensor,
+    kind: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    if not x.shape or not indices.shape:
+        raise imp.reject("tensors without dimensions")
+    d = dim % len(x.shape)
+    along(imp, x, d, indices)
+    for s, t in zip(source.shape, indices.shape, strict=True):
+        if s.hint() == t.hint():
+            imp.equal(s, t)
+        else:
+            imp.fix(s)
+            imp.fix(t)
+
+    def places(ctx: Context, index: Index, guard: Guard) -> Index:
+        return (*index[:d], position(ctx, indices, index, x.shape[d], guard, wrap=False), *index[d + 1 :])
+
+    return _joined(imp, meta, x, places, indices.shape, source, kind, include_self)
+
+
+@handles("index_reduce")
+def _index_reduce(
+    imp: Importer,
+    meta: Meta,
+    x: Tensor,
+    dim: int,
+    indices: Tensor,
+    source: Tensor,
+    kind: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    d = dim % len(x.shape)
+    shape = [imp.equal(s, t) if k != d else t for k, (s, t) in enumerate(zip(x.shape, source.shape, strict=True))]
+    shape[d] = imp.equal(indices.shape[0], source.shape[d])
+
+    def places(ctx: Context, index: Index, guard: Guard) -> Index:
+        return (*index[:d], position(ctx, indices, (index[d],), x.shape[d], guard, wrap=False), *index[d + 1 :])
+
+    return _joined(imp, meta, x, places, shape, source, kind, include_self)
+
+
+@handles("put")
+def _put(imp: Importer, meta: Meta, x: Tensor, indices: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Places count through the whole tensor."""
+    size = Poly.of(1)
+    for s in x.shape:
+        imp.fix(s)
+        size = size * s
+    for s, t in zip(indices.shape, source.shape, strict=True):
+        imp.equal(s, t)
+    flat = HANDLERS["view"](imp, Meta(x.dtype, (size.hint(),), imp.operator), x, [-1])
+
+    def places(ctx: Context, index: Index, guard: Guard) -> Index:
+        return (position(ctx, indices, index, size, guard, wrap=True),)
+
+    result = scattered(imp, meta, flat, places, indices.shape, source, accumulate)
+    hints = [s.hint() for s in x.shape]
+    return HANDLERS["view"](imp, Meta(x.dtype, tuple(hints), imp.operator), result, hints)
+
+
+@handles("_embedding_bag_forward_only", "_embedding_bag")
+def _embedding_bag(
+    imp: Importer,
+    meta: Meta,
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_by_frequency: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    weights: Tensor | None = None,
+    last_offset: bool = False,
+    padding: int = -1,
+) -> tuple[Any, ...]:
+    """Bags of one size, as they are where the indices are a matrix: torch numbers where each begins."""
+    node = imp.node.args[2]
+    regular = "arange.start_step" in str(node.target) and node.args[0] == 0
+    if not regular or last_offset or padding >= 0:
+        raise imp.reject("bags whose sizes depend on data, or padding within them")
+    length = int(node.args[2])
+    imp.fix(indices.shape[0])
+    bags = Poly.of(indices.shape[0].hint() // length)
+    shape = (bags, Poly.of(length), weight.shape[1])
+
+    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
+        own = index[0] * length + index[1]
+        row = position(ctx, indices, (own,), weight.shape[0], guard, wrap=False)
+        value = cast(ctx, ctx.value(weight, (row, index[2]), guard), REAL)
+        if weights is None:
+            return value
+        return ctx.builder.op("mul", value, cast(ctx, ctx.value(weights, (own,), guard), REAL), dtype=REAL)
+
+    inputs = (weight, indices) if weights is None else (weight, indices, weights)
+    found = imp.tensor(shape, weight.dtype, at, *inputs)
+    total = reduce(imp, "max" if mode == 2 else "sum", found, 1, False, weight.dtype)
+    if mode == 1:
+        total = op(imp, "div", total, size_as_real(Poly.of(length)), dtype=weight.dtype)
+    return total, None, None, None

@@ -1,0 +1,120 @@
+"""Handlers of what finds the bin of a value: bucketize, searchsorted, histc."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kforge.engine.graph.importer import Importer, Meta, cast, computing, constant, handles
+from kforge.engine.graph.ir import REAL, Builder, Expr
+from kforge.engine.graph.symbols import Poly, Value
+from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
+from kforge.engine.handlers.composites import reduce
+from kforge.engine.handlers.indexing import scattered
+
+MOST_BOUNDARIES = 1 << 24
+
+
+def _search(imp: Importer, boundaries: Tensor, x: Tensor, dtype: str, right: bool) -> Tensor:
+    """How many boundaries of a row lie below each value (right: or are equal to it), by halving, without a branch.
+
+    Their number is fixed, so that the steps are written out: each is one load. A NaN lies above them all.
+    """
+    line = boundaries.shape[-1]
+    imp.fix(line)
+    count = line.hint()
+    if not 0 < count < MOST_BOUNDARIES:
+        raise imp.reject(f"{count} boundaries")
+    lead = len(boundaries.shape) - 1
+    if lead:
+        for a, b in zip(boundaries.shape[:-1], x.shape[:-1], strict=True):
+            imp.equal(a, b)
+    kind = REAL if REAL in (computing(boundaries.dtype), computing(x.dtype)) else "int64"
+    first = 1 << (count.bit_length() - 1)
+
+    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
+        b = ctx.builder
+        value = cast(ctx, ctx.value(x, index, guard), kind)
+        found, most, step = b.const(0, "int32"), 0, first
+        while step:
+            place = Poly.of(Value(found, Poly.of(most + 1))) if found.op != "const" else Poly.of(int(found.value or 0))
+            beyond = None
+            if most + step > count:  # the last of them may not be there
+                beyond = b.op("le", found, b.const(count - step, "int32"), dtype="bool")
+            both = beyond if guard is None else guard if beyond is None else b.op("and", guard, beyond, dtype="bool")
+            limit = cast(ctx, ctx.value(boundaries, (*index[:lead], place + (step - 1)), both), kind)
+            above = b.op("not", b.op("gt" if right else "ge", limit, value, dtype="bool"), dtype="bool")
+            if beyond is not None:
+                above = b.op("and", beyond, above, dtype="bool")
+            found = b.op(
+                "where", above, b.op("add", found, b.const(step, "int32"), dtype="int32"), found, dtype="int32"
+            )
+            most, step = min(most + step, count), step >> 1
+        return b.cast(found, dtype)
+
+    return imp.tensor(x.shape, dtype, at, boundaries, x)
+
+
+@handles("bucketize")
+def _bucketize(imp: Importer, meta: Meta, x: Any, boundaries: Tensor, *, right: bool = False, **_: Any) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise imp.reject("a number to find the bin of")
+    return _search(imp, boundaries, x, meta.dtype, right)
+
+
+@handles("searchsorted")
+def _searchsorted(
+    imp: Importer,
+    meta: Meta,
+    boundaries: Tensor,
+    x: Any,
+    *,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+    **_: Any,
+) -> Tensor:
+    if not isinstance(x, Tensor) or sorter is not None:
+        raise imp.reject("a number to find the bin of, or an order of the boundaries")
+    return _search(imp, boundaries, x, meta.dtype, right or side == "right")
+
+
+@handles("histc")
+def _histc(imp: Importer, meta: Meta, x: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Tensor:
+    """Counts by atomics: sums of ones, exact below 2^24. Values outside of the range count nowhere."""
+    if x.dtype not in ("float32", "float64"):
+        raise imp.reject(f"elements of {x.dtype}")
+    ends: list[Tensor]
+    if low == high:
+        ends = [reduce(imp, kind, x, None, False, x.dtype) for kind in ("min", "max")]
+    else:
+        ends = [constant(imp, float(v), x.dtype, 0) for v in (low, high)]
+    zeros = imp.map(lambda b, v: v, constant(imp, 0.0, meta.dtype, 0), dtype=meta.dtype, compute=REAL)
+    base = imp.view(zeros, [Poly.of(bins)], lambda i: ())
+
+    def range_at(ctx: Context, guard: Guard) -> tuple[Expr, Expr]:
+        b = ctx.builder
+        first, last = (cast(ctx, ctx.value(t, (), guard), REAL) for t in ends)
+        if low != high:
+            return first, last
+        same, one = b.op("eq", first, last, dtype="bool"), b.const(1.0, REAL)
+        wide = (b.op("sub", first, one, dtype=REAL), b.op("add", last, one, dtype=REAL))
+        return b.op("where", same, wide[0], first, dtype=REAL), b.op("where", same, wide[1], last, dtype=REAL)
+
+    def counts(b: Builder, v: Expr, first: Expr, last: Expr) -> Expr:
+        return b.op("and", b.op("ge", v, first, dtype="bool"), b.op("le", v, last, dtype="bool"), dtype="bool")
+
+    def one(ctx: Context, index: Index, guard: Guard) -> Expr:
+        b, v = ctx.builder, cast(ctx, ctx.value(x, index, guard), REAL)
+        counted = counts(b, v, *range_at(ctx, guard))
+        return b.op("where", counted, b.const(1.0, REAL), b.const(0.0, REAL), dtype=REAL)
+
+    def places(ctx: Context, index: Index, guard: Guard) -> Index:
+        b, v = ctx.builder, cast(ctx, ctx.value(x, index, guard), REAL)
+        first, last = range_at(ctx, guard)
+        away = b.op("mul", b.op("sub", v, first, dtype=REAL), b.const(float(bins), REAL), dtype=REAL)
+        spot = b.cast(b.op("div", away, b.op("sub", last, first, dtype=REAL), dtype=REAL), "int64")
+        end, none = b.const(bins - 1, "int64"), b.const(0, "int64")
+        spot = b.op("where", b.op("lt", spot, end, dtype="bool"), spot, end, dtype="int64")
+        return (Poly.of(Value(b.op("where", counts(b, v, first, last), spot, none, dtype="int64"), Poly.of(bins))),)
+
+    return scattered(imp, meta, base, places, x.shape, imp.tensor(x.shape, meta.dtype, one, x, *ends), True)

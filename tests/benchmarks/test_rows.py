@@ -1,0 +1,70 @@
+"""The rows of the benchmarks: a dry run writes what a table needs and goes on where it stopped; shards are disjoint."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import compute_rows, engine_digests, memory_rows, rows
+
+
+def test_dry_rows_are_written_once_and_tabulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two rows on the emulator: each is written once with kind, tries and error, and a second run adds none."""
+    out = tmp_path / "rows.jsonl"
+    arguments = ["--dry", "--candidates", "1", "--out", str(out), "diagonal_matmul", "outer"]
+    memory_rows.main(arguments)
+    found = {row["workload"]: row for row in rows.rows_in(out)}
+    assert set(found) == {"diagonal_matmul", "outer"}
+    for row in found.values():
+        assert row["status"] == "dry" and row["tries"] == 1 and row["error"] < 1e-5, row
+        assert row["best"] == {"5": None, "15": None, "60": None}, "nothing was timed"
+        assert row["kernels"] and row["search_s"] > 0
+    assert found["diagonal_matmul"]["kind"] == "rewritten", "no product is computed as one"
+    assert found["outer"]["kind"] == "plain"
+    assert "-- rewritten\ndiagonal_matmul" in capsys.readouterr().out
+    memory_rows.main(arguments)
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert sum("workload" in line for line in lines) == 2 and sum("environment" in line for line in lines) == 2
+
+
+def test_shards_are_disjoint_and_whole() -> None:
+    """The parts of a list have every name once."""
+    parser = rows.parser_of("", "memory")
+    parts = [rows.wanted(parser.parse_args(["--part", f"{k}/3"])) for k in (1, 2, 3)]
+    names = [name for part in parts for name in part]
+    assert sorted(names) == sorted(set(rows.wanted(parser.parse_args([])))) and len(set(names)) == len(names)
+
+
+def test_an_unknown_workload_ends_the_run() -> None:
+    """A name without a file is said, not skipped."""
+    with pytest.raises(SystemExit, match="no such workload"):
+        rows.wanted(argparse.Namespace(names=["nonesuch"], part="1/1", list=Path()))
+
+
+def test_tables_of_recorded_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows recorded on a GPU, those of before there were kinds among them, are tabulated with their means."""
+    results = root / "benchmarks" / "results"
+    memory_rows.main(["--table", "--out", str(results / "2026-11-30-h200-memory-bound" / "rows_1.jsonl")])
+    assert "share: geomean" in capsys.readouterr().out
+    compute_rows.main(["--table", "--out", str(results / "2026-11-30-h200-compute" / "rows-second.jsonl")])
+    assert "rows: geomean" in capsys.readouterr().out
+
+
+def test_the_best_after_some_evaluations() -> None:
+    """The columns tell the least time among so many tries, refused ones counted."""
+    row = {"best": {"5": 0.5, "15": 0.25, "60": None}, "tries": 16, "search_s": 3.21}
+    assert rows.best_columns(row) == "best 0.5000/0.2500/- of 16 in 3.2 s"
+
+
+def test_digests_tell_which_candidates_changed(tmp_path: Path) -> None:
+    """The same engine gives the same digests; a name whose candidates differ, or are gone, is told."""
+    out, again = tmp_path / "a.json", tmp_path / "b.json"
+    assert engine_digests.main([str(out), "--only", "outer", "gelu"]) == 0
+    assert engine_digests.main([str(again), "--like", str(out), "--only", "outer"]) == 0
+    before = json.loads(out.read_text())
+    assert before["outer"] and all(len(digest) > 8 for digest in before["outer"])
+    changed = engine_digests.differing(before, {"outer": ["other"], "gelu": "no kernel", "new": ["x"]})
+    assert [line.partition(":")[0] for line in changed] == ["gelu", "outer"]

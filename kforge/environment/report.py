@@ -211,7 +211,8 @@ class Report:
     def effort(self) -> str:
         """How much of the plan was tried, in words."""
         failing = any(not case.passed for case in self.cases)
-        return effort_text(self.plan, len(self.cases), self.planned, self.dropped, failing)
+        verified = self.status is Status.VERIFIED
+        return effort_text(self.plan, len(self.cases), self.planned, self.dropped, failing, verified)
 
     @property
     def planned(self) -> int:
@@ -224,11 +225,18 @@ class Report:
         return next((g.detail for g in self.gates if g.passed is False), "")
 
 
-def effort_text(plan: str, run: int, planned: int, dropped: int = 0, failing: bool = False) -> str:
-    """`plan standard (18 of 20 cases)`. dropped: of those planned, for want of time. failing: the last one did."""
+def effort_text(
+    plan: str, run: int, planned: int, dropped: int = 0, failing: bool = False, verified: bool = False
+) -> str:
+    """`plan standard (18 of 20 cases)`. dropped: of those planned, for want of time. failing: the last one did.
+
+    What a verified candidate neither ran nor had no time for, it refused by an error of its own.
+    """
     if not run and not planned:
         return f"plan {plan}"
     if failing:
         return f"plan {plan} (stopped at case {run} of {max(run, planned)})"
-    time = f"; no time for {dropped}" if dropped else ""
-    return f"plan {plan} ({run} of {planned} cases{time})"
+    refused = planned - run - dropped if verified else 0
+    words = f"; no time for {dropped}" if dropped else ""
+    words += f"; it refuses {refused}" if refused > 0 else ""
+    return f"plan {plan} ({run} of {planned} cases{words})"

@@ -177,6 +177,12 @@ def test_cases_that_were_dropped_count_in_the_headline() -> None:
     )
 
 
+def test_cases_that_a_candidate_refuses_are_said() -> None:
+    """Verified on a part of the plan because its own checks raised on the rest."""
+    report = replace(REPORT, cases=(CaseResult("a", True), CaseResult("b", True)), dropped=3, asked=9)
+    assert "plan standard (2 of 9 cases; no time for 3; it refuses 4), fp32" in headline(report)
+
+
 def test_a_failure_is_no_share_of_the_cases() -> None:
     """A gate that ended at its first wrong answer says where, not how many of how many."""
     cases = (CaseResult("a", True), CaseResult("b", False))

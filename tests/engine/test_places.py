@@ -55,7 +55,7 @@ return a, b, F.interpolate(x, (3, 11), mode={mode!r}, antialias=True, align_corn
 
 
 def test_searches(tmp_path: Path) -> None:
-    """Equal boundaries, values beyond both ends, NaN: the bin is torch's, and counts of bins are exact."""
+    """Equal boundaries, values beyond both ends, NaN, boundaries in no order: torch's bin; counts of bins are exact."""
     body = """
 edges = y[0]
 return (torch.bucketize(x, edges), torch.bucketize(x, edges, right=True, out_int32=True), torch.searchsorted(y, x),
@@ -65,7 +65,8 @@ return (torch.bucketize(x, edges), torch.bucketize(x, edges, right=True, out_int
     task = function_task(body, inputs, tmp_path, "x, y, z")
     call = task.make_call()
     call.args[0][0, :3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
-    compare(task, proposals(task)[0], tmp_path, [call])
+    x, y, z = call.args
+    compare(task, proposals(task)[0], tmp_path, [call, Call((x, -y, z)), Call((x, y[:, torch.randperm(13)], z))])
 
 
 @pytest.mark.parametrize("kind", ("sum", "prod", "mean", "amax", "amin"))

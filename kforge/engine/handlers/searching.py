@@ -15,9 +15,10 @@ MOST_BOUNDARIES = 1 << 24
 
 
 def _search(imp: Importer, boundaries: Tensor, x: Tensor, dtype: str, right: bool) -> Tensor:
-    """How many boundaries of a row lie below each value (right: or are equal to it), by halving, without a branch.
+    """How many boundaries of a row lie below each value (right: or are equal to it). A NaN lies above them all.
 
-    Their number is fixed, so that the steps are written out: each is one load. A NaN lies above them all.
+    By halving in torch's own steps, so that boundaries in no order give what they give there. Their number is fixed
+    and the steps are written out, without a branch: each is one load.
     """
     line = boundaries.shape[-1]
     imp.fix(line)
@@ -29,27 +30,23 @@ def _search(imp: Importer, boundaries: Tensor, x: Tensor, dtype: str, right: boo
         for a, b in zip(boundaries.shape[:-1], x.shape[:-1], strict=True):
             imp.equal(a, b)
     kind = REAL if REAL in (computing(boundaries.dtype), computing(x.dtype)) else "int64"
-    first = 1 << (count.bit_length() - 1)
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         b = ctx.builder
         value = cast(ctx, ctx.value(x, index, guard), kind)
-        found, most, step = b.const(0, "int32"), 0, first
-        while step:
-            place = Poly.of(Value(found, Poly.of(most + 1))) if found.op != "const" else Poly.of(int(found.value or 0))
-            beyond = None
-            if most + step > count:  # the last of them may not be there
-                beyond = b.op("le", found, b.const(count - step, "int32"), dtype="bool")
-            both = beyond if guard is None else guard if beyond is None else b.op("and", guard, beyond, dtype="bool")
-            limit = cast(ctx, ctx.value(boundaries, (*index[:lead], place + (step - 1)), both), kind)
+        low, high = b.const(0, "int32"), b.const(count, "int32")
+        for _ in range(count.bit_length()):
+            width = b.op("sub", high, low, dtype="int32")
+            middle = b.op("add", low, b.op("shr", width, b.const(1, "int32"), dtype="int32"), dtype="int32")
+            left = b.op("lt", low, high, dtype="bool")  # boundaries to look at
+            both = left if guard is None else b.op("and", guard, left, dtype="bool")
+            place = Poly.of(Value(middle, Poly.of(count)))
+            limit = cast(ctx, ctx.value(boundaries, (*index[:lead], place), both), kind)
             above = b.op("not", b.op("gt" if right else "ge", limit, value, dtype="bool"), dtype="bool")
-            if beyond is not None:
-                above = b.op("and", beyond, above, dtype="bool")
-            found = b.op(
-                "where", above, b.op("add", found, b.const(step, "int32"), dtype="int32"), found, dtype="int32"
-            )
-            most, step = min(most + step, count), step >> 1
-        return b.cast(found, dtype)
+            above = b.op("and", left, above, dtype="bool")
+            low = b.op("where", above, b.op("add", middle, b.const(1, "int32"), dtype="int32"), low, dtype="int32")
+            high = b.op("where", above, high, middle, dtype="int32")  # where none are left, middle is high
+        return b.cast(low, dtype)
 
     return imp.tensor(x.shape, dtype, at, boundaries, x)
 

@@ -10,14 +10,14 @@ from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Builder, Expr
 from kforge.engine.graph.symbols import Poly
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.composites import op, reduce, size_as_real
-from kforge.engine.handlers.indexing import along, position, scattered
+from kforge.engine.handlers.indexing import Places, position, row_places, scatter_places, scattered
 
 JOINS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
 LIMITS = {"int64": (-(2**63), 2**63 - 1), "int32": (-(2**31), 2**31 - 1)}
 
 
 def _joined(
-    imp: Importer, meta: Meta, x: Tensor, places: Any, shape: Sequence[Poly], source: Tensor, kind: str, own: bool
+    imp: Importer, meta: Meta, x: Tensor, places: Places, shape: Sequence[Poly], source: Tensor, kind: str, own: bool
 ) -> Tensor:
     """x joined with source[i] at places(i); own: x counts as well, else only where nothing is joined to it.
 
@@ -74,20 +74,7 @@ def _scatter_reduce(
     *,
     include_self: bool = True,
 ) -> Tensor:
-    if not x.shape or not indices.shape:
-        raise imp.reject("tensors without dimensions")
-    d = dim % len(x.shape)
-    along(imp, x, d, indices)
-    for s, t in zip(source.shape, indices.shape, strict=True):
-        if s.hint() == t.hint():
-            imp.equal(s, t)
-        else:
-            imp.fix(s)
-            imp.fix(t)
-
-    def places(ctx: Context, index: Index, guard: Guard) -> Index:
-        return (*index[:d], position(ctx, indices, index, x.shape[d], guard, wrap=False), *index[d + 1 :])
-
+    places = scatter_places(imp, x, dim, indices, source)
     return _joined(imp, meta, x, places, indices.shape, source, kind, include_self)
 
 
@@ -103,13 +90,7 @@ def _index_reduce(
     *,
     include_self: bool = True,
 ) -> Tensor:
-    d = dim % len(x.shape)
-    shape = [imp.equal(s, t) if k != d else t for k, (s, t) in enumerate(zip(x.shape, source.shape, strict=True))]
-    shape[d] = imp.equal(indices.shape[0], source.shape[d])
-
-    def places(ctx: Context, index: Index, guard: Guard) -> Index:
-        return (*index[:d], position(ctx, indices, (index[d],), x.shape[d], guard, wrap=False), *index[d + 1 :])
-
+    places, shape = row_places(imp, x, dim, indices, source)
     return _joined(imp, meta, x, places, shape, source, kind, include_self)
 
 

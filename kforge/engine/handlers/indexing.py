@@ -8,7 +8,7 @@ under the constraint `deterministic`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kforge.engine.graph.importer import Importer, Meta, cast, computing, handles, literal, pick
@@ -20,6 +20,9 @@ from kforge.errors import NoCandidate
 
 ATOMIC = ("float32", "float64", "int32", "int64")
 HALVES = ("float16", "bfloat16")
+
+Places = Callable[[Context, Index, Guard], Index]
+"""Where an element of what is scattered goes."""
 
 
 def position(ctx: Context, indices: Tensor, at: Index, limit: Poly, guard: Guard, wrap: bool) -> Poly:
@@ -101,7 +104,7 @@ def scattered(
     imp: Importer,
     meta: Meta,
     base: Tensor,
-    places: Any,
+    places: Places,
     shape: Sequence[Poly],
     source: Any,
     accumulate: bool,
@@ -138,36 +141,54 @@ def scattered(
     return result
 
 
-def along(imp: Importer, x: Tensor, d: int, indices: Tensor) -> None:
-    """Of the dimensions that are not indexed, an index tensor may have fewer elements: then sizes are fixed."""
+def _alike(imp: Importer, s: Poly, t: Poly) -> None:
+    """Sizes that torch lets differ: one where they are equal, fixed where not."""
+    if s.hint() == t.hint():
+        imp.equal(s, t)
+    else:
+        imp.fix(s)
+        imp.fix(t)
+
+
+def scatter_places(imp: Importer, x: Tensor, dim: int, indices: Tensor, source: Any) -> Places:
+    """Along `dim`, element i of a source (a tensor or a number) goes to indices[i].
+
+    Of the other dimensions, and of those of the source, an index tensor may have fewer elements.
+    """
+    if not x.shape or not indices.shape:
+        raise imp.reject("tensors without dimensions")
+    d = dim % len(x.shape)
     for axis in range(len(x.shape)):
-        if axis != d and x.shape[axis].hint() == indices.shape[axis].hint():
-            imp.equal(x.shape[axis], indices.shape[axis])
-        elif axis != d:
-            imp.fix(x.shape[axis])
-            imp.fix(indices.shape[axis])
+        if axis != d:
+            _alike(imp, x.shape[axis], indices.shape[axis])
+    if isinstance(source, Tensor):
+        for s, t in zip(source.shape, indices.shape, strict=True):
+            _alike(imp, s, t)
+
+    def places(ctx: Context, index: Index, guard: Guard) -> Index:
+        return (*index[:d], position(ctx, indices, index, x.shape[d], guard, wrap=False), *index[d + 1 :])
+
+    return places
+
+
+def row_places(imp: Importer, x: Tensor, dim: int, indices: Tensor, source: Tensor) -> tuple[Places, list[Poly]]:
+    """Along `dim`, row k of a source goes to row indices[k]; with the shape of the source."""
+    d = dim % len(x.shape)
+    shape = [imp.equal(s, t) if k != d else t for k, (s, t) in enumerate(zip(x.shape, source.shape, strict=True))]
+    shape[d] = imp.equal(indices.shape[0], source.shape[d])
+
+    def places(ctx: Context, index: Index, guard: Guard) -> Index:
+        return (*index[:d], position(ctx, indices, (index[d],), x.shape[d], guard, wrap=False), *index[d + 1 :])
+
+    return places, shape
 
 
 @handles("scatter", "scatter_add")
 def _scatter(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tensor, source: Any, **keywords: Any) -> Tensor:
     """Along one dimension; what of the source lies beyond the index tensor is not written."""
-    if not x.shape or not indices.shape:
-        raise imp.reject("tensors without dimensions")
     if keywords.get("reduce") is not None:
         raise imp.reject(f"reduce={keywords['reduce']!r}")
-    d = dim % len(x.shape)
-    along(imp, x, d, indices)
-    if isinstance(source, Tensor):
-        for s, t in zip(source.shape, indices.shape, strict=True):
-            if s.hint() == t.hint():
-                imp.equal(s, t)
-            else:
-                imp.fix(s)
-                imp.fix(t)
-
-    def places(ctx: Context, index: Index, guard: Guard) -> Index:
-        return (*index[:d], position(ctx, indices, index, x.shape[d], guard, wrap=False), *index[d + 1 :])
-
+    places = scatter_places(imp, x, dim, indices, source)
     return scattered(imp, meta, x, places, indices.shape, source, "scatter_add" in meta.operator)
 
 
@@ -177,13 +198,7 @@ def _index_add(
 ) -> Tensor:
     if alpha != 1:
         raise imp.reject(f"alpha={alpha}")
-    d = dim % len(x.shape)
-    shape = [imp.equal(s, t) if k != d else t for k, (s, t) in enumerate(zip(x.shape, source.shape, strict=True))]
-    shape[d] = imp.equal(indices.shape[0], source.shape[d])
-
-    def places(ctx: Context, index: Index, guard: Guard) -> Index:
-        return (*index[:d], position(ctx, indices, (index[d],), x.shape[d], guard, wrap=False), *index[d + 1 :])
-
+    places, shape = row_places(imp, x, dim, indices, source)
     return scattered(imp, meta, x, places, shape, source, True)
 
 

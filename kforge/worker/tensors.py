@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,9 +132,10 @@ class DeviceMemory:
             self._idle.setdefault(size, []).append((pointer, handle))
 
     def close(self) -> None:
-        for entries in self._idle.values():
-            for pointer, _ in entries:
-                driver.free(pointer)
+        with suppress(RuntimeError):  # of a context that a fault has ended: its memory went with it
+            for entries in self._idle.values():
+                for pointer, _ in entries:
+                    driver.free(pointer)
         self._idle = {}
 
 

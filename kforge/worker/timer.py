@@ -169,14 +169,13 @@ def graphed(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     for i in moving:
         static[i] = leaves[i].clone()
     static_args, static_kwargs = pytree.tree_unflatten(static, spec)
-    graph, output = _capture(lambda: fn(*static_args, **static_kwargs))
+    replay = _capture(lambda: fn(*static_args, **static_kwargs))
     copies = [(static[i], leaves[i]) for i in moving]
 
     def call() -> Any:
         for target, source in copies:
             target.copy_(source)
-        graph.replay()
-        return output
+        return replay()
 
     return call
 
@@ -210,17 +209,11 @@ def replayed(fns: Sequence[Callable[[], Any]], calls: int) -> Callable[[], Any]:
             outputs.append(fns[i % len(fns)]())
         return outputs[-1]
 
-    graph, output = _capture(several)
-
-    def call() -> Any:
-        graph.replay()
-        return output
-
-    return call
+    return _capture(several)
 
 
-def _capture(fn: Callable[[], Any]) -> tuple[Any, Any]:
-    """Warm up on a side stream as torch asks, then capture."""
+def _capture(fn: Callable[[], Any]) -> Callable[[], Any]:
+    """Warm up on a side stream as torch asks, then capture; a call of what comes back replays it."""
     import torch
 
     side = torch.cuda.Stream()
@@ -234,4 +227,9 @@ def _capture(fn: Callable[[], Any]) -> tuple[Any, Any]:
     with torch.cuda.graph(graph):
         output = fn()
     torch.cuda.synchronize()
-    return graph, output
+
+    def call(captured: Callable[[], Any] = fn) -> Any:  # a graph owns none of the inputs it reads: `fn` keeps them
+        graph.replay()
+        return output
+
+    return call

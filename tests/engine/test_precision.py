@@ -46,10 +46,11 @@ def candidate_model(scheme: str, body: str, inputs: str, folder: Path) -> Any:
     return load_model(write_candidate(plan, choices, "a test", None, calls), folder)()
 
 
-def kinds(depth: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def kinds(depth: int, rows: int = 30, columns: int = 70) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """(rows x depth, depth x columns) of every distribution that a scheme must survive."""
-    x, w = torch.randn(30, depth), torch.randn(depth, 70)
-    channels, others = torch.exp2(torch.rand(depth) * 32 - 16), torch.exp2(torch.rand(70) * 32 - 16)
+    x, w = torch.randn(rows, depth), torch.randn(depth, columns)
+    channels = torch.exp2(torch.rand(depth) * 32 - 16)
+    tall, wide = torch.exp2(torch.rand(rows) * 32 - 16), torch.exp2(torch.rand(columns) * 32 - 16)
     outlier, heavy = x.clone(), torch.distributions.StudentT(1.5).sample(x.shape)
     outlier[3, 5] = 1e6
     return {
@@ -61,8 +62,8 @@ def kinds(depth: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         "one outlier": (outlier, w),
         "heavy tails": (heavy, w),
         "scales along the sum": (x * channels, w / channels[:, None]),
-        "scales of rows and columns": (x * others[:30, None], w * others),
-        "zeros": (x * (torch.rand(30, 1) > 0.5), w * (torch.rand(70) > 0.5)),
+        "scales of rows and columns": (x * tall[:, None], w * wide),
+        "zeros": (x * (torch.rand(rows, 1) > 0.5), w * (torch.rand(columns) > 0.5)),
         "zero and one": ((x > 0).float(), (w > 0).float()),
     }
 

@@ -82,23 +82,38 @@ def rms(a: torch.Tensor, b: torch.Tensor) -> float:
     return float((a[finite].double() - b[finite]).square().mean().sqrt())
 
 
+def running_sums(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """x @ w with one rounding an addition, in the order of the depth."""
+    sums = x.new_zeros(len(x), w.shape[1])
+    for step in range(w.shape[0]):
+        sums = torch.addcmul(sums, x[:, step, None], w[step])
+    return sums
+
+
 @pytest.mark.parametrize("scheme", ("split", "scaled"))
 @pytest.mark.parametrize("rows", (True, False))
 def test_product_errors(scheme: str, rows: bool, tmp_path: Path) -> None:
-    """On every kind of data the error is within twice that of torch's product at the precision it stands in for."""
+    """On every kind of data the error is within twice that of the product at the precision it stands in for.
+
+    That product is torch's, or for sums of one sign in single precision a running sum: at a depth of 4,096 cuBLAS
+    divides the sum and errs ten times less. Where it does, the judge refuses the scheme; here its own claim is held.
+    """
     setting = "highest" if scheme == "split" else "high"
     text = PRODUCT.format(
-        precision=setting, formula="x @ w.T" if rows else "x.T @ w", x=(30, 100) if rows else (100, 30),
-        w=(70, 100) if rows else (100, 70),
+        precision=setting, formula="x @ w.T" if rows else "x.T @ w", x=(2030, 100) if rows else (100, 2030),
+        w=(1570, 100) if rows else (100, 1570),
     )  # fmt: skip
     model = load_model(candidate_of(task_from(text, tmp_path), scheme=scheme), tmp_path)()
     with matmul_precision(Precision(setting)), torch.no_grad():
         for depth in (100, 4096, 777):
-            for kind, (x, w) in product_kinds(depth).items():
+            for kind, (x, w) in product_kinds(depth, 2030, 1570).items():
                 x, w = x.cuda(), w.cuda()
                 exact = torch.relu(x.double() @ w.double())
                 got = model(x if rows else x.T.contiguous(), w.T.contiguous() if rows else w)
-                allowed = 2 * rms(torch.relu(x @ w), exact) + 2**-24 * float(exact.square().mean().sqrt())
+                base = rms(torch.relu(x @ w), exact)
+                if kind in ("one sign", "zero and one") and scheme == "split":
+                    base = max(base, rms(running_sums(x, w), exact))
+                allowed = 2 * base + 2**-24 * float(exact.square().mean().sqrt())
                 assert rms(got, exact) <= allowed, f"{kind}, depth {depth}"
 
 

@@ -153,7 +153,7 @@ def test_a_slow_kernel_is_called_slower(judge: Callable[..., Report], small: Pat
     )
     report = judge(small, slow)
     assert report.status is Status.VERIFIED, report.failure
-    assert report.verdict is Verdict.SLOWER
+    assert report.verdict is Verdict.SLOWER, (report.speedup, report.warnings, report.variants)
 
 
 @pytest.mark.parametrize(

@@ -125,14 +125,15 @@ def test_a_tool_fires_on_its_fault_and_not_on_the_twin(table: Table, runner: Run
 
 
 def test_counters_agree_with_what_is_known(table: Table, runner: Runner) -> None:
-    """A copy of 512 MiB reads and writes about as many bytes; ncu's registers are the compiler's."""
+    """A copy of 512 MiB reads and writes about as many bytes; ncu's registers are the compiler's, in the
+    eights that a GPU gives them out by."""
     (copy,) = table["dram_ceiling", FAULT].kernels
     if runner.denied:
         pytest.skip(runner.denied)
     size = CASES["dram_ceiling"].gpu * 4
     assert 0.98 * size < copy.counters["dram_read_bytes"] < 1.1 * size
     assert 0.8 * size < copy.counters["dram_write_bytes"] < 1.1 * size
-    assert copy.counters["registers"] == copy.registers
+    assert copy.counters["registers"] == -(-copy.registers // 8) * 8
     apart = {a.line: a for a in table["uncoalesced", FAULT].kernels[0].access if a.space == "global"}
     if apart:  # the official reader is here
         assert {round(a.excess) for a in apart.values()} == {8}

@@ -18,7 +18,7 @@ from kforge.profiling.statistics import ratio_of_rounds, verdict
 from kforge.profiling.timing import STANDARD, Effort, measure_noise, time_against
 from kforge.task.call import Call
 from kforge.worker import Child, Limits, Zygote
-from kforge.worker.timer import GpuTimer
+from kforge.worker.timer import GpuTimer, in_turn, replayed
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
@@ -135,6 +135,16 @@ def test_many_small_kernels_gain_from_a_graph(timed: Callable[..., Child]) -> No
     assert timing.of("eager", "graph") is not None
     ratio = timing.ratio("eager")
     assert ratio is not None and ratio.ratio == pytest.approx(1.0, abs=0.15)
+
+
+def test_replays_keep_the_inputs_that_they_read() -> None:
+    """A graph owns none of them: copies that only it reads must outlive the caller's list, and the next capture."""
+    x = torch.rand(1 << 22, device=DEVICE)  # two places of 16 MiB, each given back to the driver when nothing holds it
+    before = torch.cuda.memory_allocated()
+    run = replayed(in_turn(copy, (x,), {}), 8)
+    assert torch.cuda.memory_allocated() - before >= x.nbytes
+    torch.cuda.empty_cache()
+    assert torch.equal(run(), x * 1.5)
 
 
 def test_flush_makes_reads_cold(timed: Callable[..., Child]) -> None:

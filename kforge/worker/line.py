@@ -32,7 +32,12 @@ class Line:
         return self._hello
 
     def _request(
-        self, op: str, send_fds: Sequence[int] = (), timeout_s: float | None = None, **fields: Any
+        self,
+        op: str,
+        send_fds: Sequence[int] = (),
+        timeout_s: float | None = None,
+        awake_s: float = 0.0,
+        **fields: Any,
     ) -> dict[str, Any]:
         if self.end is not None:
             raise ChildFailed("crashed", "this child has ended", self.log())
@@ -41,11 +46,11 @@ class Line:
             self._channel.send({"op": op, **fields}, send_fds)
         except ChildFailed as failure:
             raise self._ended(failure) from failure
-        return self._answer(self.limits.call_s if timeout_s is None else timeout_s)
+        return self._answer(self.limits.call_s if timeout_s is None else timeout_s, awake_s)
 
-    def _answer(self, timeout_s: float) -> dict[str, Any]:
+    def _answer(self, timeout_s: float, awake_s: float = 0.0) -> dict[str, Any]:
         try:
-            answer = self._channel.receive(timeout_s)
+            answer = self._channel.receive(timeout_s, awake_s)
             self._channel.drop_fds()
             if answer.get("nonce") != self._nonce:
                 raise ChildFailed("protocol", "an answer without the nonce")

@@ -54,6 +54,27 @@ def _packed() -> object:
     return pack(((torch.ones(4),), {}))
 
 
+@pytest.mark.parametrize("answer", ["comes", "never", "ended"])
+def test_a_reader_that_stays_awake_gets_what_a_sleeping_one_gets(answer: str) -> None:
+    """An answer in the time awake or after it, none within the limit, an end: the same outcomes."""
+    a, b = socket.socketpair()
+    channel, peer = Channel(a, 1 << 16), Channel(b, 1 << 16)
+    if answer == "comes":
+        for late in (0.0, 0.05, 0.4):
+            thread = threading.Timer(late, peer.send, [{"late": late}])
+            thread.start()
+            assert channel.receive(10.0, awake_s=0.2) == {"late": late}
+            thread.join()
+    else:
+        if answer == "ended":
+            peer.close()
+        with pytest.raises(ChildFailed) as failure:
+            channel.receive(0.1, awake_s=5.0)
+        assert failure.value.kind == {"never": "timed_out", "ended": "crashed"}[answer]
+    channel.close()
+    peer.close()
+
+
 def test_two_readers_of_one_line_do_not_block_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads see that a channel is readable and one message lies there: one has it, the other is timed out."""
     a, b = socket.socketpair()

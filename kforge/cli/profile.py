@@ -50,12 +50,15 @@ def profile(
     """
     from kforge import config
     from kforge.errors import UsageError
+    from kforge.store.outputs import check_outputs
 
     settings = options.settings()
     if ledger:
         return _show_ledger(out, settings.state)
     if task is None:
         raise UsageError("kforge profile needs a task", "kforge profile op.py [candidate.py]")
+    if not task.is_file():
+        raise UsageError(f"no such file: {task}", "give the task's op.py")
     if gpu is not None:
         _known(gpu)
     if feedback not in _MODES:
@@ -72,7 +75,7 @@ def profile(
         raise UsageError(f"--metric {metric} is unknown", f"choose {', '.join(METRICS)}")
     chosen = ProfileOptions(
         device=config.parse_device(device) if device else settings.device,
-        arch=config.parse_arch(arch) if arch else settings.arch,
+        arch=options.parse_arch(arch, settings),
         variant=variant,
         counters=counters,
         energy=energy,
@@ -84,6 +87,8 @@ def profile(
     if "png" in pictures and not can_write_png():
         output.narrate(f"no PNG will be written: {'; '.join(MISSING_PILLOW)}")
         del pictures["png"]
+    for path in pictures.values():
+        check_outputs(path.parent, ())
     found = run(task, module, chosen, output.narrate)  # the task's code may change the folder
     _show(out, found, lines=lines or sass, sass=sass, metric=metric)
     out.result(summary(task.name, found) | {"svg": None, "png": None} | _write(pictures, found))
@@ -116,6 +121,7 @@ def _show(out: output.Output, found: Profiled, *, lines: bool, sass: bool, metri
 
 def _write(pictures: Mapping[str, Path], found: Profiled) -> dict[str, str]:
     """The roofline into files; their paths by kind."""
+    from kforge.errors import StoreError
     from kforge.profiling import drawing
     from kforge.profiling.pictures import breakdown, roof
     from kforge.profiling.pictures import drawing as drawn
@@ -130,8 +136,12 @@ def _write(pictures: Mapping[str, Path], found: Profiled) -> dict[str, str]:
     title = f"{found.evidence.task} on {stage.ceilings if stage else found.evidence.target}"
     whole = drawn(picture, title, breakdown(found.evidence))
     for kind, path in pictures.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(drawing.png(whole) if kind == "png" else drawing.svg(whole).encode())
+        data = drawing.png(whole) if kind == "png" else drawing.svg(whole).encode()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error.strerror}", "choose another file") from error
     return {kind: str(path) for kind, path in pictures.items()}
 
 

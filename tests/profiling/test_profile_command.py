@@ -170,9 +170,12 @@ def test_the_ledger(project: Path) -> None:
         (("op.py", "--variant", "7"), "no variant 7"),
         (("op.py", "--metric", "heat"), "--metric heat"),
         (("op.py", "--gpu", "V100"), "known: A100, H100"),
+        (("none.py",), "no such file: none.py"),
+        (("op.py", "--arch", "sm_999"), "'sm_999' is not an architecture"),
+        (("op.py", "--svg", "/proc/roof.svg"), "/proc cannot be written"),
     ],
 )
 def test_wrong_use_is_told_in_one_line(project: Path, words: tuple[str, ...], message: str) -> None:
     """Exit code 2 and what there is instead."""
     done = _kforge(project, "profile", *words)
-    assert done.returncode == 2 and message in done.stderr
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

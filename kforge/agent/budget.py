@@ -18,17 +18,23 @@ class BudgetSpent(KforgeError):
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of one run, over all its resumptions. None: no limit. tokens: in and out together; usd in dollars."""
+    """Limits of one run, over all its resumptions. None: no limit. tokens: in and out together; usd in dollars.
+
+    kept: of the seconds, those that the search leaves for the confirmation of its best.
+    """
 
     seconds: float = 60.0
     evaluations: int | None = None
     tokens: int | None = None
     usd: float | None = None
+    kept: float = 0.0
 
     def spent(self, meter: Meter, seconds: float) -> str:
         """The limit that is reached, in words; "" where none is."""
-        if seconds >= self.seconds:
-            return f"the budget of {self.seconds:g} s is spent"
+        if seconds >= self.seconds - self.kept:
+            rest = self.seconds - seconds
+            left = f" but for {rest:.0f} s to confirm the best" if rest > 0.5 else ""
+            return f"the budget of {self.seconds:g} s is spent{left}"
         if self.evaluations is not None and meter.evaluations >= self.evaluations:
             return f"the budget of {self.evaluations} evaluations is spent"
         if self.tokens is not None and meter.tokens >= self.tokens:
@@ -38,9 +44,9 @@ class Budget:
         return ""
 
     def left(self, meter: Meter, seconds: float) -> dict[str, float | int | None]:
-        """What is left of each limit, never below 0; None where there is no limit."""
+        """What is left of each limit for the search, never below 0; None where there is no limit."""
         return {
-            "seconds": round(max(0.0, self.seconds - seconds), 3),
+            "seconds": round(max(0.0, self.seconds - self.kept - seconds), 3),
             "evaluations": None if self.evaluations is None else max(0, self.evaluations - meter.evaluations),
             "tokens": None if self.tokens is None else max(0, self.tokens - meter.tokens),
             "usd": None if self.usd is None else max(0.0, round(self.usd - meter.usd, 6)),

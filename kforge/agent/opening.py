@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kforge.task import Task
     from kforge.task.constraints import Constraint
     from kforge.worker import Zygote
+
+KEPT = 0.4  # of a budget, at most, for the confirmation of the best
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def at_work(
                 arch=options.arch or target_arch(None if device == "cpu" else device),
                 zygote=parent,
                 control=control,
-                budget=options.limits,
+                budget=replace(options.limits, kept=_kept(options, device)),
                 memory=memory,
                 state=options.state,
                 tree=Tree(options.reward),
@@ -162,6 +164,13 @@ def at_work(
                 bench.close()
             if parent is not None:
                 parent.close()
+
+
+def _kept(options: SuggestOptions, device: str) -> float:
+    """Seconds of the budget for the last confirmation: those of its plan, at most a share of the whole."""
+    from kforge.environment.inputs import make_plan
+
+    return min(make_plan(options.plan).seconds(device), KEPT * options.budget)
 
 
 def prepared_for(task: Task, device: str, session: Session, *, quiet: bool = False) -> Prepared:

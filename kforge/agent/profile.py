@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from kforge.profiling.feedback import Feedback, Mode, feedback
 if TYPE_CHECKING:
     from kforge.profiling.ceilings import Ceilings
     from kforge.store.index import LedgerRow
-    from kforge.task import Capture, Cost, Task
+    from kforge.task import Capture, Task
     from kforge.worker import Zygote
 
 FOLDER = "profiles"  # in the state folder, one file a candidate and target
@@ -68,10 +70,17 @@ def profile(path: Path, module: Path | None, options: ProfileOptions, tell: Call
         task = loaded(path, None)
         if not 0 <= options.variant < task.n_variants:
             raise UsageError(f"{path.name} has no variant {options.variant}", f"it has 0 to {task.n_variants - 1}")
-        stages("capture")
-        captured = capture(task, options.variant, device)
-        stages("candidate")
-        candidate, reason = _candidate(task, captured, module, options, device)
+
+        def captured() -> Capture:
+            stages("capture")
+            return capture(task, options.variant, device)
+
+        candidate, reason = (Candidate.read(module), "") if module is not None else (None, "")
+        if candidate is None:  # the engine writes it from the graph
+            graph = captured()
+            stages("candidate")
+            candidate, reason = _proposed(task, graph, options, device)
+            captured = lambda: graph  # noqa: E731
         evidence = _evidence(
             task, captured, candidate, reason, options, device, zygote, scratch.make("profile"), tell, stages
         )
@@ -92,7 +101,7 @@ def profile_candidate(
     from kforge import scratch
 
     begin, folder = time.perf_counter(), scratch.make("profile")
-    evidence = _evidence(task, captured, candidate, "", options, options.device, zygote, folder, tell)
+    evidence = _evidence(task, lambda: captured, candidate, "", options, options.device, zygote, folder, tell)
     return _profiled(evidence, candidate, options, begin)
 
 
@@ -113,6 +122,7 @@ def summary(task: str, found: Profiled) -> dict[str, Any]:
         roofline = {
             "bound": stage.kind.value, "headroom": stage.headroom, "headroom_over": stage.fastest or None,
             "headroom_reason": stage.headroom_reason,
+            "launch_ms": stage.launch_us / 1e3, "headroom_over_launch": stage.over_launch,
             "floor_ms": stage.floor_us / 1e3, "memory_ms": stage.memory_us / 1e3,
             "compute_ms": stage.compute_us / 1e3, "achieved": stage.achieved, "no_room": stage.no_room,
             "intensity": stage.intensity, "ceilings": stage.ceilings, "source": stage.source,
@@ -142,15 +152,11 @@ def summary(task: str, found: Profiled) -> dict[str, Any]:
     }
 
 
-def _candidate(
-    task: Task, captured: Capture, module: Path | None, options: ProfileOptions, device: str
-) -> tuple[Candidate | None, str]:
-    """The user's, else the engine's best guess; None with the reason where it has none."""
+def _proposed(task: Task, captured: Capture, options: ProfileOptions, device: str) -> tuple[Candidate | None, str]:
+    """The engine's best guess; None with the reason where it has none."""
     from kforge.engine import propose
     from kforge.kernel import target_arch
 
-    if module is not None:
-        return Candidate.read(module), ""
     if captured.graph_module is None:
         return None, f"the reference cannot be captured: {captured.failure}"
     arch = options.arch or target_arch(None if device == "cpu" else device)
@@ -169,9 +175,11 @@ def _first(task: Task, device: str) -> Capture:
 
 
 def _evidence(
-    task: Task, captured: Capture, candidate: Candidate | None, reason: str, options: ProfileOptions, device: str,
-    zygote: Zygote, folder: Path, tell: Callable[[str], None], stages: Callable[[str], None] = lambda _: None,
+    task: Task, captured: Callable[[], Capture], candidate: Candidate | None, reason: str, options: ProfileOptions,
+    device: str, zygote: Zygote, folder: Path, tell: Callable[[str], None],
+    stages: Callable[[str], None] = lambda _: None,
 ) -> Evidence:  # fmt: skip
+    """captured: the task's graph, which may be made while the candidate's process builds and runs."""
     from kforge.environment.target import share_emulator, target_arch, target_name
     from kforge.kernel.emulator.mode import Kind
     from kforge.profiling.profiler import Profiler
@@ -181,23 +189,29 @@ def _evidence(
     stages("ceilings")
     on_gpu = device != "cpu"
     arch = options.arch or target_arch(device)
-    cost: Cost | None = count(captured) if captured.graph_module is not None else None
     limits = _ceilings(options, device, arch, tell)
     own = folder / "candidate"
     shown = candidate or Candidate(f"{task.name}_kforge.py", {})
     profiler = Profiler(
-        task, shown, device, arch, target_name(device), limits, cost, zygote, own,
+        task, shown, device, arch, target_name(device), limits, None, zygote, own,
         lambda place: share_emulator(place, (Kind.TRACED,)), options.variant,
-        options.counters, options.energy, tell=stages,
+        options.counters, options.energy, tell=stages, quiet=(quiet := threading.Event()),
     )  # fmt: skip
-    # from here on it compiles in a thread: the user's own code has run
-    times = ReferenceTimes(task, options.variant, device) if on_gpu and options.baselines else None
+    pool = ThreadPoolExecutor(1, "profiler")
     try:
         if candidate is None:
             profiler.missing.append(Missing("candidate", reason, "give one: kforge profile op.py candidate.py"))
+            collecting = None
         else:
             tell(f"profiling {candidate.module} on {profiler.target}")
-            profiler.collect()
+            collecting = pool.submit(profiler.collect)
+        graph = captured()
+        profiler.cost = count(graph) if graph.graph_module is not None else None
+        # from here on it compiles in a thread: the user's own code has run
+        times = ReferenceTimes(task, options.variant, device) if on_gpu and options.baselines else None
+        quiet.set()
+        if collecting is not None:
+            collecting.result()
         if times is not None:
             stages("baselines")
             profiler.baselines_us = times.measure()
@@ -206,6 +220,9 @@ def _evidence(
             profiler.notes += times.notes
     except ChildFailed as failure:
         raise _told(failure) from failure
+    finally:
+        quiet.set()  # nobody waits for what failed
+        pool.shutdown(wait=False)
     return profiler.evidence()
 
 

@@ -5,17 +5,19 @@ It decides only what to try next and when to stop; every verdict is the environm
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kforge.agent.attempts import Attempt
 from kforge.agent.budget import BudgetSpent
 from kforge.agent.control import Control
 from kforge.agent.opening import SuggestOptions, opened
 from kforge.agent.proposers import Context, EngineProposer, Proposer, ReplayProposer
 from kforge.agent.search.tree import Node, first_line
 from kforge.agent.session import Emit
-from kforge.agent.workbench import Attempt, Workbench
+from kforge.agent.workbench import Workbench
 from kforge.environment.report import Report, Status, Verdict
 from kforge.errors import ModelError, UsageError
 from kforge.kernel.candidate import Candidate
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _NEXT = "; write a kernel and judge it with `kforge verify`, or let a chat model try (--model)"
 TUNED = 2  # how many of the best candidates have their tuning space searched on a GPU
+BEYOND_S = 1.0  # from which on it is said that the budget did not do
 ALONE = "no model configured: the engine answers alone"
 
 __all__ = ["SuggestOptions", "SuggestResult", "find", "resume", "suggest"]
@@ -185,14 +188,30 @@ class _Run:
     def _confirm(self) -> Attempt | None:
         """The fastest candidate that also passes the plan asked for under the rules that stand, with its verdict."""
         bench = self.bench
+        bench.budget = replace(bench.budget, kept=0.0)
         earlier = sorted((a for a in bench.attempts if a.verified), key=lambda a: a.ms)  # under other rules
         candidates = {a.candidate.digest: a.candidate for a in [*bench.verified, *earlier]}
-        for candidate in candidates.values():
-            confirmed = bench.evaluate(candidate, self.options.plan, beyond=True)
+        for number, candidate in enumerate(candidates.values()):
+            if number and bench.left()["seconds"] == 0:
+                self._say(f"no time left in the budget to confirm {len(candidates) - number} others")
+                return None
+            confirmed = self._judged(candidate)
             if confirmed.verified:
                 return confirmed
             self.failed.append(confirmed)
         return self._another() if self.failed and self.model is None and self.options.replay is None else None
+
+    def _judged(self, candidate: Candidate) -> Attempt:
+        """By the plan asked for: whatever the budget says what it requires, the rest while the budget lasts."""
+        bench, budget = self.bench, self.bench.budget.seconds
+        confirmed = bench.evaluate(
+            candidate, self.options.plan, beyond=True, until=time.monotonic() + budget - self.session.seconds
+        )
+        over = self.session.seconds - budget
+        if over > BEYOND_S:
+            words = f"the confirmation ended {over:.0f} s beyond the budget of {budget:g} s: what plan"
+            self._say(f"{words} {self.options.plan} requires is never left out")
+        return confirmed
 
     def _another(self) -> Attempt | None:
         """What the engine proposes beyond what failed the larger plan, while the budget lasts."""
@@ -200,7 +219,7 @@ class _Run:
         try:
             while (bench.left()["seconds"] or 0.0) > 0 and (attempt := self._next(self.engine)) is not None:
                 if attempt.verified:
-                    confirmed = bench.evaluate(attempt.candidate, self.options.plan, beyond=True)
+                    confirmed = self._judged(attempt.candidate)
                     if confirmed.verified:
                         return confirmed
                     self.failed.append(confirmed)

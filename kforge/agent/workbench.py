@@ -7,20 +7,22 @@ step is in the log before anyone is told. It decides nothing about what to try n
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kforge.agent import learning
+from kforge.agent.attempts import Attempt, Attempts, names_of
 from kforge.agent.budget import Budget, BudgetSpent, Meter
 from kforge.agent.control import Control, Steer
+from kforge.agent.processes import Processes
 from kforge.agent.search.tree import Node, Tree
 from kforge.agent.session import Session
 from kforge.agent.standing import Standing
-from kforge.environment.report import Report, Status
+from kforge.environment.report import Report
 from kforge.kernel.candidate import Candidate
 from kforge.task.constraints import Constraint
 
@@ -31,28 +33,6 @@ if TYPE_CHECKING:
     from kforge.environment.tuning import Row
     from kforge.task import Task
     from kforge.worker import Zygote
-
-Key = tuple[str, str, tuple[str, ...]]  # digest, plan, constraints
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A candidate with its place in the tree and its report; constraints: those it was judged under."""
-
-    node: Node
-    candidate: Candidate
-    report: Report
-    constraints: tuple[str, ...] = ()
-
-    @property
-    def ms(self) -> float:
-        """The candidate's median time, infinite where it was not timed: untimed attempts keep their order."""
-        return self.report.times_ms.get("candidate", math.inf)
-
-    @property
-    def verified(self) -> bool:
-        """Judged right."""
-        return self.report.status is Status.VERIFIED
 
 
 class Workbench:
@@ -84,16 +64,14 @@ class Workbench:
         self.tree = Tree() if tree is None else tree
         self.memory = memory
         self.state = state
-        self.attempts: list[Attempt] = []
+        self.attempts = Attempts()
         self.tuned: dict[str, str] = {}  # winner by the candidate whose tuning space was searched
         self.standing = Standing(self.task.constraints, self.event)
-        self._known: dict[Key, Attempt] = {}
-        self._zygote = zygote
-        self._zygotes = threading.RLock()
+        self._processes = Processes(zygote)
         for constraint in constraints:
             self.standing.add(constraint, "command line")
         self.control.on_steer = self._steered
-        self._forget = self.control.on_stop(self._abort)
+        self._forget = self.control.on_stop(self._processes.abort)
 
     # what is known
 
@@ -118,11 +96,7 @@ class Workbench:
     @property
     def verified(self) -> list[Attempt]:
         """What is right under the present rules, fastest first; of each candidate its latest report."""
-        rules, latest = _names(self.constraints), {}
-        for attempt in self.attempts:
-            if attempt.constraints == rules:
-                latest[attempt.candidate.digest] = attempt
-        return sorted((attempt for attempt in latest.values() if attempt.verified), key=lambda a: a.ms)
+        return self.attempts.verified(names_of(self.constraints))
 
     def candidate(self, digest: str) -> Candidate:
         """From the run's store, by its digest or a unique beginning. UsageError where it is not there."""
@@ -149,8 +123,7 @@ class Workbench:
 
     def is_current(self, digest: str) -> bool:
         """Whether this candidate has a verdict under the rules that stand now."""
-        rules = _names(self.constraints)
-        return any(a.candidate.digest == digest and a.constraints == rules for a in self.attempts)
+        return self.attempts.judged(digest, names_of(self.constraints))
 
     # acting
 
@@ -173,22 +146,24 @@ class Workbench:
         direction: str = "",
         *,
         beyond: bool = False,
+        until: float = math.inf,
     ) -> Attempt:
         """Judge a candidate under the present rules; what was judged equally before is given again.
 
         parent: node of the tree that it was made from. beyond: whatever the budget says (the last confirmation).
+        until: on the clock of time.monotonic, when the plan's cases that are not required are over.
         Interrupted on a stop: no candidate is blamed. BudgetSpent where nothing is left.
         """
         self.control.check()
         standing = self.constraints  # one look: a steer may come at any moment
-        rules = _names(standing)
-        known = self._known.get((candidate.digest, plan, rules))
+        rules = names_of(standing)
+        known = self.attempts.equal(candidate.digest, plan, rules)
         if known is not None:
             return known
         if not beyond:
             self.check()
         node = self.propose(candidate, parent, direction)
-        report = self._judge(candidate, plan, standing)
+        report = self._judge(candidate, plan, standing, until)
         return self._take(node, candidate, report, rules)
 
     def remember(self, data: Mapping[str, Any]) -> None:
@@ -200,8 +175,7 @@ class Workbench:
             return
         report, rules = from_json(Report, data["report"]), tuple(data.get("constraints") or ())
         attempt = Attempt(node, self.candidate(data["candidate"]), report, rules)
-        self._known[report.candidate, report.plan, rules] = attempt
-        self.attempts.append(attempt)
+        self.attempts.add(attempt)
         self._learn(attempt, tell=False)  # where the run died before it could
 
     def tune(self, attempt: Attempt, seconds: float) -> tuple[Attempt, list[Row]]:
@@ -242,14 +216,8 @@ class Workbench:
 
     def zygote(self) -> Zygote:
         """The warm parent of candidates' processes, started; after a stop a fresh one. Interrupted while one holds."""
-        from kforge.worker import Zygote
-
         self.control.check()
-        with self._zygotes:
-            self._sweep()
-            if self._zygote is None:
-                self._zygote = Zygote()
-            return self._zygote.start()
+        return self._processes.start()
 
     def constrain(self, rule: str | Constraint, origin: str = "steer") -> tuple[Constraint, ...]:
         """Standing rules from now on: one, or those that free text asks for. UsageError where it asks for none."""
@@ -263,19 +231,11 @@ class Workbench:
         """End the judge's processes and let go of the control."""
         self._forget()
         self.control.on_steer = None
-        with self._zygotes:
-            zygote, self._zygote = self._zygote, None
-        if zygote is not None:
-            zygote.close()
+        self._processes.close()
         if self.memory is not None:
             self.memory.close()
 
     # inside
-
-    def _abort(self) -> None:
-        with self._zygotes:
-            if self._zygote is not None:
-                self._zygote.abort()
 
     @contextmanager
     def _working(self, rules: tuple[Constraint, ...]) -> Iterator[None]:
@@ -286,23 +246,15 @@ class Workbench:
         try:
             yield
         except Exception:
-            self._sweep()
+            self._processes.sweep()
             self.control.check()
             raise
         finally:
             self.prepared.task = own
-        self._sweep()
+        self._processes.sweep()
         self.control.check()
 
-    def _sweep(self) -> None:
-        """After a stop: wait for the processes that it has ended."""
-        with self._zygotes:
-            zygote = self._zygote
-            if zygote is not None and zygote.aborted:
-                self._zygote = None
-                zygote.close()
-
-    def _judge(self, candidate: Candidate, plan: str, rules: tuple[Constraint, ...]) -> Report:
+    def _judge(self, candidate: Candidate, plan: str, rules: tuple[Constraint, ...], until: float) -> Report:
         from kforge.environment import evaluate
 
         def tell(kind: str, data: Mapping[str, Any]) -> None:
@@ -320,6 +272,7 @@ class Workbench:
                 zygote=self.zygote(),
                 reference=self.prepared,
                 repro=self.session.folder / "repro",
+                until=until,
             )
 
     def _trial(self, attempt: Attempt) -> Any:
@@ -351,11 +304,11 @@ class Workbench:
         attempt = Attempt(node, candidate, report, rules)
         self.meter.add_evaluations()
         self.session.evaluated(report, node, rules)
-        self._known[candidate.digest, report.plan, rules] = attempt
-        self.attempts.append(attempt)
+        self.attempts.add(attempt)
         self.event("meter", **self.meter.as_dict(), seconds=round(self.session.seconds, 3), left=self.left())
         self._learn(attempt)
-        self._remind(attempt, before)
+        if self.memory is not None:
+            learning.remind(self.memory, attempt, before, lambda text: self._say(text, "warning"))
         best = self.best
         if best is not None and best is not before and (before is None or best.ms < before.ms):
             speedup = best.report.speedup.ratio if best.report.speedup else None
@@ -364,37 +317,14 @@ class Workbench:
         return attempt
 
     def _learn(self, attempt: Attempt, tell: bool = True) -> None:
-        """What the memory keeps; a candidate counts once in a run, with its last outcome."""
-        from kforge.agent.memory import lesson_of
-
-        if self.memory is None:
-            return
-        lesson = lesson_of(
-            self.key, self.tree, attempt.node, attempt.report, attempt.candidate, run=self.session.log.id
-        )
-        self.memory.remember(lesson)
-        if tell:
-            names = ("family", "shape_class", "chip", "direction", "gain", "text")
-            self.event("lesson", outcome=str(lesson.outcome), **{name: getattr(lesson, name) for name in names})
-
-    def _remind(self, attempt: Attempt, before: Attempt | None) -> None:
-        """Past hacks like a candidate that is suddenly much faster."""
-        from kforge.agent.memory import reminder
-
         if self.memory is not None:
-            ms = before.ms if before is not None and math.isfinite(before.ms) else None
-            words = reminder(self.memory, attempt.candidate, attempt.report, ms)
-            if words:
-                self.event("message", text=words, level="warning")
+            lesson = learning.learn(self.memory, self.key, self.tree, attempt, self.session.log.id)
+            if tell:
+                self.event("lesson", **lesson)
 
-    def _say(self, text: str) -> None:
-        self.event("message", text=text, level="info")
+    def _say(self, text: str, level: str = "info") -> None:
+        self.event("message", text=text, level=level)
 
     def _steered(self, steer: Steer, state: str) -> None:
         self.event("steer", id=steer.id, text=steer.text, when=steer.when, state=state)
         self.standing.steered(steer, state)
-
-
-def _names(rules: Iterable[Constraint]) -> tuple[str, ...]:
-    """As CONSTRAINTS writes them, in order: equal for equal rules."""
-    return tuple(sorted(map(str, rules)))

@@ -2,11 +2,13 @@
 
 A command works in a fork and reports its exit code through a pipe. Where it ends without a report (os._exit or a crash
 inside op.py, the system's memory killer), the parent says so and gives the exit code. The fork ends without running
-what op.py left behind: its threads, its functions at exit.
+what op.py left behind: its threads, its functions at exit. A request to stop that it does not hear, because Python runs
+no handler before a call of compiled code is over, ends it all the same.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import time
@@ -18,15 +20,22 @@ from kforge.task import usercode
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 IMPATIENT_S = 1.0  # a second request to stop, this long after the first, ends the command at once
+DEAF_S = 0.8  # a command that has not heard a request to stop after so long is inside a call of compiled code
 _MARK_BYTES = 4096
 _PR_SET_PDEATHSIG = 1
+_ear: mmap.mmap | None = None  # shared with the parent: 1 from the moment on at which a request to stop was heard
+
+
+def heard() -> None:
+    """Called in the fork by who handles a request to stop: from now on it ends in its own time."""
+    if _ear is not None:
+        _ear[0] = 1
 
 
 def guarded(work: Callable[[], int], lost: Callable[[KforgeError], int]) -> int:
     """The exit code of `work()`, run in a fork, or of `lost(error)`, run here when the fork did not come to its end."""
-    import mmap
-
-    memory = mmap.mmap(-1, _MARK_BYTES)
+    global _ear
+    memory, ear = mmap.mmap(-1, _MARK_BYTES), mmap.mmap(-1, 1)
     read, write = os.pipe()
     worker: list[int] = []
     stopped: list[float] = []
@@ -37,6 +46,12 @@ def guarded(work: Callable[[], int], lost: Callable[[KforgeError], int]) -> int:
         stopped.append(time.monotonic())
         for pid in worker:
             os.kill(pid, signal.SIGKILL if impatient else number)
+        if len(stopped) == 1:
+            signal.setitimer(signal.ITIMER_REAL, DEAF_S)
+
+    def end_the_deaf(_number: int, _frame: FrameType | None) -> None:
+        for pid in worker if not ear[0] else ():
+            os.kill(pid, signal.SIGKILL)
 
     # What the caller has set to be ignored (nohup, a background job) stays ignored.
     heeded = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -44,6 +59,7 @@ def guarded(work: Callable[[], int], lost: Callable[[KforgeError], int]) -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     open_to = signal.pthread_sigmask(signal.SIG_BLOCK, heeded)  # until there is somebody to pass them on to
     before = {number: signal.signal(number, forward) for number in heeded}
+    before[signal.SIGALRM] = signal.signal(signal.SIGALRM, end_the_deaf)
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -53,7 +69,7 @@ def guarded(work: Callable[[], int], lost: Callable[[KforgeError], int]) -> int:
             signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
             os.close(read)
             _die_with(parent)
-            usercode.mark = usercode.Mark(memory)
+            usercode.mark, _ear = usercode.Mark(memory), ear
             code = work()
             os.write(write, bytes([code]))
         finally:
@@ -76,6 +92,7 @@ def guarded(work: Callable[[], int], lost: Callable[[KforgeError], int]) -> int:
         return lost(_explain(os.waitstatus_to_exitcode(status), usercode.Mark(memory).read(), bool(stopped)))
     finally:
         os.close(read)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in before.items():
             signal.signal(number, handler)
 

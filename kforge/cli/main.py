@@ -90,7 +90,7 @@ def main() -> None:
     try:
         code = app(prog_name="kforge", standalone_mode=False)
     except unreadable as error:
-        code = output.usage_failure(error.format_message(), argv, _hint(argv))
+        code = output.usage_failure(_said(error.format_message(), argv), argv, _hint(argv))
     except BrokenPipeError:
         code = output.OK  # `kforge --help | head -1`
     except OSError as error:
@@ -98,6 +98,13 @@ def main() -> None:
         code = output.FAILED
     streams.flush_stdout()
     sys.exit(code if isinstance(code, int) else output.OK)
+
+
+def _said(message: str, argv: list[str]) -> str:
+    """A task where a command is meant is told what it would be alone."""
+    if argv[0].endswith(".py") and len(argv) > 1:
+        return f"kforge {argv[0]} opens the IDE and takes nothing more ({' '.join(argv[1:])})"
+    return message
 
 
 def _hint(argv: list[str]) -> str:

@@ -20,7 +20,7 @@ import typer
 
 from kforge import scratch
 from kforge.cli import streams
-from kforge.cli.guard import STOPS, guarded
+from kforge.cli.guard import STOPS, guarded, heard
 from kforge.cli.streams import say
 from kforge.cli.text import plain, use_colour, width
 from kforge.errors import Interrupted, KforgeError, Stop, StoreError, TaskError
@@ -136,6 +136,7 @@ _asked_to_stop: list[Stop] = []  # what ended the command, even where code that 
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
+    heard()
     # A terminal sends ctrl-c to the guard as well, which passes it on: once is enough.
     for other in STOPS:
         if signal.getsignal(other) is _stop:

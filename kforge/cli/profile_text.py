@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kforge.cli.text import fill, plain, style, table
+from kforge.profiling.evidence import Kind
 
 if TYPE_CHECKING:
     from kforge.profiling.annotate.lines import Annotated, SassRow
@@ -56,7 +57,11 @@ def headline(evidence: Evidence, colour: bool = False) -> str:
     if stage is None:
         return style(plain(f"{words}: nothing could be counted"), "bold", colour)
     words += f": {stage.kind.value} bound"
-    if stage.headroom is not None:
+    if stage.kind is Kind.LATENCY:
+        words += ", a launch takes longer than the work"
+        if stage.over_launch is not None:
+            words += f", headroom {stage.over_launch:.2f}x ({stage.fastest} over one launch)"
+    elif stage.headroom is not None:
         words += f", headroom {stage.headroom:.2f}x ({stage.fastest} over the floor)"
     if stage.no_room:
         words += ", no room: keep PyTorch"
@@ -65,16 +70,20 @@ def headline(evidence: Evidence, colour: bool = False) -> str:
 
 def stage_lines(stage: StageOne) -> list[str]:
     """The numbers behind the class."""
-    lines = [
-        f"floor {time_text(stage.floor_us)}: memory {time_text(stage.memory_us)}, arithmetic"
-        f" {time_text(stage.compute_us)}, one launch {time_text(stage.launch_us)} ({stage.ceilings}, {stage.source})"
-    ]
+    terms = f"memory {time_text(stage.memory_us)}, arithmetic {time_text(stage.compute_us)} at full rate"
+    limits, launch = f"{stage.ceilings}, {stage.source}", time_text(stage.launch_us)
+    if stage.kind is Kind.LATENCY:
+        lines = [f"one launch takes {launch} at least, the work in it {time_text(stage.floor_us)} ({terms}; {limits})"]
+    else:
+        lines = [f"floor {time_text(stage.floor_us)}: {terms} ({limits}); one launch takes {launch}"]
     if stage.baselines_us:
         times = ", ".join(f"{name} {time_text(us)}" for name, us in sorted(stage.baselines_us.items()))
         lines.append(f"baselines: {times}")
     elif stage.headroom_reason:
         lines.append(f"headroom unknown: {stage.headroom_reason}")
-    if stage.candidate_us and stage.achieved:
+    if stage.candidate_us and stage.kind is Kind.LATENCY:
+        lines.append(f"candidate {time_text(stage.candidate_us)}, {stage.candidate_us / stage.launch_us:.2g} launches")
+    elif stage.candidate_us and stage.achieved:
         lines.append(f"candidate {time_text(stage.candidate_us)}, {stage.achieved:.0%} of the floor")
     return lines + [f"note: {note}" for note in stage.notes]
 

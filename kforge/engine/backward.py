@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kforge.engine.graph.probing import Shapes
 from kforge.engine.proposing import propose
 from kforge.errors import NoCandidate
 from kforge.kernel.candidate import Candidate
@@ -27,6 +28,7 @@ _OWN = re.compile(r"^(\w+) = (self[.\[].*)$")
 def propose_pair(task: Task, capture: Capture, *, arch: str, device: str, facts: Any = None) -> Iterator[Candidate]:
     """Candidates for a pair, best guess first. task: of gradient_task; capture: its graph. NoCandidate as `propose`."""
     from kforge.task import capture as capture_task
+    from kforge.task import capture_resized
 
     plain, gradients = task.plain, task.gradients
     assert plain is not None and gradients is not None
@@ -44,7 +46,12 @@ def propose_pair(task: Task, capture: Capture, *, arch: str, device: str, facts:
             if c.graph_module is not None
         ]
 
-    backward = propose(derived, graph, arch=arch, device=device, variants=variants)
+    def resized(shapes: Shapes) -> Any:
+        paths = {node: ref.path for node, ref in capture.placeholders().items()}
+        found = capture_resized(task, capture, {paths[node]: shape for node, shape in shapes})
+        return _derivative(found, gradients.names, gradients.upstream).graph_module if found.graph_module else None
+
+    backward = propose(derived, graph, arch=arch, device=device, variants=variants, resized=resized)
     join = partial(_join, task)
     first, second = next(forward), next(backward)
     yield join(first, second)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kforge.engine.graph.ir import Buffer, Builder, Expr, Program, walk
@@ -37,9 +37,16 @@ def _walks_as_one(index: Poly, outer: Var, inner: Var) -> bool:
 
 
 def substitute(
-    builder: Builder, program: Program, mapping: dict[Var, Poly], buffers: Mapping[Buffer, Buffer] | None = None
+    builder: Builder,
+    program: Program,
+    mapping: dict[Var, Poly],
+    buffers: Mapping[Buffer, Buffer] | None = None,
+    made: Callable[[Expr, tuple[Expr, ...]], Expr | None] | None = None,
 ) -> Program:
-    """The program with loop variables as other polynomials, and buffers under other names."""
+    """The program with loop variables as other polynomials, and buffers under other names.
+
+    made: gives what shall stand for an expression, from its operands as they stand by then; None: nothing else.
+    """
     renamed = buffers or {}
     memo: dict[int, Expr] = {}
 
@@ -53,7 +60,10 @@ def substitute(
     for e in walk(s.value for s in program.stores):
         args = tuple(memo[a.uid] for a in e.args)
         builder.origin = e.origin
-        if e.op == "load":
+        other = made(e, args) if made is not None else None
+        if other is not None:
+            memo[e.uid] = other
+        elif e.op == "load":
             assert e.buffer is not None and e.index is not None
             memo[e.uid] = builder.load(renamed.get(e.buffer, e.buffer), poly(e.index), args[0] if args else None)
         elif e.op == "index":

@@ -101,6 +101,8 @@ def shared_bytes(program: Program) -> int:
 
 def predict(code: KernelCode) -> float:
     """Seconds on the reference GPU: bytes over the schedule's share of the copy rate, plus a launch."""
+    if code.seconds:
+        return code.seconds
     traffic = sum(size_in_bytes(b) for b in code.program.buffers)
     share = SHARE.get(code.schedule, 0.6)
     if code.schedule not in DOWN and (code.program.reductions or code.program.scans) and reads_across(code.program):

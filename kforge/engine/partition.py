@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kforge.engine.apart import row_results, row_value
+from kforge.engine.calls.bands import find_bands
 from kforge.engine.calls.library import LibraryCalls, reuse_results
-from kforge.engine.calls.vendor import CallStep, Operand
+from kforge.engine.calls.vendor import LIBRARY, CallStep, Operand
 from kforge.engine.coalescing import coalesce, substitute
 from kforge.engine.graph.algebra import drop_columns, order_loops, split_loops
 from kforge.engine.graph.importer import Graph
@@ -30,6 +31,7 @@ from kforge.engine.graph.ir import (
     runs_backwards,
     walk,
 )
+from kforge.engine.graph.monotone import extremes_first
 from kforge.engine.graph.rewrite import simplify
 from kforge.engine.graph.symbols import Poly, Var, product
 from kforge.engine.graph.tensors import Context, Cut, Index, Reduction, Tensor, linear, spread, squeeze, unflatten
@@ -251,7 +253,8 @@ class Partitioner(LibraryCalls):
     def set_apart(self, blocked: Tensor) -> None:
         """Another kernel writes this to memory."""
         name = self._temporary(blocked.name or "partial")
-        buffer = Buffer(name, _storage(blocked), blocked.shape, "temporary")
+        kind, dtype = (LIBRARY, blocked.dtype) if blocked.exact else ("temporary", _storage(blocked))
+        buffer = Buffer(name, dtype, blocked.shape, kind)
         stage = self.place(blocked, buffer)
         self.materialised[blocked] = buffer
         self.home[blocked] = stage
@@ -350,6 +353,7 @@ def partition(
             continue
         suffix = "" if len(work.stages) == 1 else f"_{len(programs) + 1}"
         program = _program(work, step, f"{name}{suffix}")
+        program = substitute(builder, program, {}, made=extremes_first(builder, program))
         if not program.scans:
             program = split_loops(program, lambda p, mapping: substitute(builder, p, dict(mapping)))
         programs.append(coalesce(builder, order_loops(drop_columns(program))))
@@ -357,6 +361,7 @@ def partition(
     results = {b for call in work.calls for b in call.results}
     temporaries = [b for b in work.materialised.values() if b not in results]
     parts = Partition(programs, temporaries, outputs, orders or {}, steps if work.calls else [], views)
+    find_bands(parts)
     reuse_results(builder, parts)
     return parts
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from kforge.engine.apart import worthwhile
-from kforge.engine.calls.alternatives import is_library, library_plans
+from kforge.engine.calls.alternatives import is_library, library_plans, own_plans
+from kforge.engine.calls.attention import ATTENTION
 from kforge.engine.calls.precision import lowering
 from kforge.engine.calls.vendor import Lowering
 from kforge.engine.cost import Option, Policy, covers, heuristic, predict
@@ -20,16 +22,20 @@ from kforge.engine.emit.kernelcode import KernelCode
 from kforge.engine.emit.usercode import read_user_code, rebuilt_state
 from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
+from kforge.engine.families.product import multiplies
 from kforge.engine.graph.graph_import import import_graph
 from kforge.engine.graph.importer import Graph
 from kforge.engine.graph.ir import Origin, Program
+from kforge.engine.graph.probing import Resized, Shapes
 from kforge.engine.graph.state import leaf_name, new_values, refuse_views, settle, take_updates
 from kforge.engine.graph.symbols import Poly
 from kforge.engine.graph.tensors import Tensor
 from kforge.engine.handlers.indexing import check_order
 from kforge.engine.partition import partition
-from kforge.errors import NoCandidate
+from kforge.errors import KforgeError, NoCandidate
 from kforge.kernel.candidate import Candidate
+
+FEW = 16  # elements of a constant tensor that kernels choose among
 
 if TYPE_CHECKING:
     from kforge.task import Capture, Task
@@ -44,26 +50,35 @@ def propose(
     facts: Any = None,
     policy: Policy | None = None,
     variants: Callable[[], list[Any]] | None = None,
+    resized: Resized | None = None,
 ) -> Iterator[Candidate]:
     """Candidates for a task, best guess first; all compute the same and differ in schedules.
 
     capture: the graph of variant 0. arch ("sm_90a") and device ("cpu", "cuda:0") are what it will run on. facts:
-    TaskFacts if known. variants: gives the graphs of its other variants, default the task's. Raises NoCandidate naming
-    the operator that no kernel covers; never a torch-only candidate.
+    TaskFacts if known. variants: gives the graphs of its other variants, resized: that of any shapes, default the
+    task's. Raises NoCandidate naming the operator that no kernel covers; never a torch-only candidate.
     """
     if facts is not None:
         refuse_views(capture, facts.effects)
     try:
-        yield from _propose(task, capture, device, policy or heuristic, variants or partial(_variants, task, capture))
+        variants = variants or partial(_variants, task, capture)
+        resized = resized or partial(graph_at, task, capture)
+        yield from _propose(task, capture, arch, device, policy or heuristic, variants, resized)
     except RecursionError as error:
         raise NoCandidate("its expressions are nested too deeply for one kernel", operator="a long chain") from error
 
 
 def _propose(
-    task: Task, capture: Capture, device: str, policy: Policy, variants: Callable[[], list[Any]]
+    task: Task,
+    capture: Capture,
+    arch: str,
+    device: str,
+    policy: Policy,
+    variants: Callable[[], list[Any]],
+    resized: Resized,
 ) -> Iterator[Candidate]:
-    variants = cache(variants)  # captured once, by whoever asks first
-    target = _target(capture, device, variants)
+    variants, resized = cache(variants), cache(resized)  # captured once, by whoever asks first
+    target = replace(_target(capture, device, variants), arch=arch)
     refused: list[NoCandidate] = []
     written: dict[int, tuple[Plan, list[list[KernelCode]]]] = {}  # by identity: a plan has no hash
 
@@ -75,7 +90,7 @@ def _propose(
 
     def planned(**how: Any) -> list[Made]:
         try:
-            return [make_plan(task, capture, variants, **how)]
+            return [make_plan(task, capture, variants, resized, **how)]
         except NoCandidate as error:
             refused.append(error)
             return []
@@ -86,7 +101,8 @@ def _propose(
         plans.sort(key=lambda made: _seconds(offers(*made)))
     others, own_first = library_plans(capture, device, planned, lambda made: _seconds(offers(*made)))
     plans = [*plans, *others] if own_first else [*others, *plans]
-    streams = [_of_plan(capture, *made, offers, policy) for made in plans]
+    plans += own_plans(capture, arch, device, planned)
+    streams = [_of_plan(capture, *made, offers, policy, refused) for made in plans]
     found: set[str] = set()
     for candidate in _in_turn(streams):
         if candidate.digest not in found:
@@ -111,13 +127,20 @@ def _in_turn(streams: list[Iterator[Candidate]]) -> Iterator[Candidate]:
 
 
 def _of_plan(
-    capture: Capture, plan: Plan, programs: list[Program], offers: Offers, policy: Policy
+    capture: Capture,
+    plan: Plan,
+    programs: list[Program],
+    offers: Offers,
+    policy: Policy,
+    refused: list[NoCandidate],
 ) -> Iterator[Candidate]:
+    """The candidates of a plan; where no kernel does one of its programs there are none, and `refused` says so."""
     calls = [lowering(step, capture.precision.value) for step in plan.parts.calls]
     options = offers(plan, programs)
     for program, kernels in zip(programs, options, strict=True):
         if not kernels:
-            raise NoCandidate(f"no kernel family covers {program.name}", operator=program.name)
+            refused.append(NoCandidate(f"no kernel family covers {program.name}", operator=program.name))
+            return
     ranked = policy.rank([Option(choice, calls) for choice in _combinations(options)])
     for option in ranked:
         if option.choices or any(call.kernels for call in option.calls):
@@ -173,16 +196,19 @@ def make_plan(
     task: Task,
     capture: Capture,
     variants: Callable[[], list[Any]] | None = None,
+    resized: Resized | None = None,
     *,
     library: bool = False,
     scheme: str = "",
     halved: bool = False,
     last: bool = False,
+    own: bool = False,
+    attention: bool = False,
     apart: bool = False,
 ) -> Made:
     """Everything about the task that all candidates share.
 
-    variants: gives the graphs of its other variants; library, scheme, halved, last: as Importer has them; apart:
+    variants, resized: as import_graph has them; library, scheme, halved, last, own: as Importer has them; apart:
     results of rows are kernels of their own.
     """
     import torch
@@ -199,13 +225,16 @@ def make_plan(
         module,
         names,
         _origin_of,
-        constants=_scalars(capture),
+        constants=_constants(capture),
         variants=variants,
         pinned=user.fixed,
         library=library,
         scheme=scheme,
         halved=halved,
         last=last,
+        own=own,
+        attention=_buffers(task, refs, names) if attention else None,
+        resized=resized or partial(graph_at, task, capture),
     )
     state = take_updates(task, capture, graph)
     for k in state.returned:
@@ -217,6 +246,7 @@ def make_plan(
     parts.programs, beside = settle(state, parts.programs, [b for _, b in updates])
     parts.temporaries += beside
     types = Types.of(parts.programs, graph.real)
+    types.fixed = any(map(multiplies, parts.programs)) or any(c.call.scheme == ATTENTION for c in parts.calls)
     used = {b for p in parts.programs for b in p.buffers} | {b for _, b in state.copies}
     used |= {b for call in parts.calls for b in call.read}
     pieces = []
@@ -287,15 +317,27 @@ def _names(refs: dict[str, Any]) -> tuple[dict[str, tuple[str, str]], dict[str, 
     return names, expressions
 
 
-def _scalars(capture: Capture) -> dict[str, float | int | bool]:
-    """Constant tensors of one element, by placeholder, as numbers; larger ones have no place in a kernel yet."""
-    found: dict[str, float | int | bool] = {}
+def _buffers(task: Task, refs: dict[str, Any], names: dict[str, tuple[str, str]]) -> Callable[[str], Any]:
+    """Values of the reference's buffers by the variable that holds them, None for others."""
+    paths = {names[node][0]: ref.path for node, ref in refs.items() if ref.kind.value == "buffer"}
+
+    @cache
+    def values() -> dict[str, Any]:
+        return dict(task.make_reference(0, "cpu").named_buffers())
+
+    return lambda name: values().get(paths.get(name, ""))
+
+
+def _constants(capture: Capture) -> dict[str, list[float | int | bool]]:
+    """The elements of constant tensors, by placeholder; only a few have a place in a kernel."""
+    found: dict[str, list[float | int | bool]] = {}
     for node, ref in capture.placeholders().items():
         if ref.kind.value == "constant":
             value = capture.constants[ref.path]
-            if value.numel() != 1:
+            written = "lifted_tensor" in ref.path or "tensor_constant" in ref.path  # not an attribute, which may be random
+            if not 0 < value.numel() <= (FEW if written else 1):
                 raise NoCandidate(f"the constant tensor {ref.path} is not a buffer", operator="constant tensor")
-            found[node] = value.item()
+            found[node] = value.flatten().tolist()
     return found
 
 
@@ -309,6 +351,17 @@ def _variants(task: Task, capture: Capture) -> list[Any]:
         if other.graph_module is not None:
             found.append(other.graph_module)
     return found
+
+
+def graph_at(task: Task, capture: Capture, shapes: Shapes) -> Any:
+    """The task's graph where placeholders have these shapes; None where there is none."""
+    from kforge.task import capture_resized
+
+    paths = {node: ref.path for node, ref in capture.placeholders().items()}
+    try:
+        return capture_resized(task, capture, {paths[node]: shape for node, shape in shapes}).graph_module
+    except KforgeError:  # what the reference says to such inputs
+        return None
 
 
 _ASSIGNED = re.compile(r"^\s*(\w+)\s*(?::[^=]+)?=[^=]")
@@ -338,7 +391,8 @@ def _outputs(module: Any, graph: Graph) -> tuple[list[str], dict[str, tuple[int,
             labels.append("")
             continue
         fake = meta.get("val")
-        wish = meta.get("label") or (tensor.origin.name if tensor.origin is not None else "") or "y"
+        wish = meta.get("label") or (tensor.origin.name if tensor.origin is not None else "")
+        wish = wish or ("result" if "y" in taken else "y")
         if wish in RESERVED:
             wish = f"{wish}_value"
         name, k = wish, 2

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kforge.environment.allowance import Allowance
 from kforge.environment.correctness import Correctness
 from kforge.environment.detectors import Watch
-from kforge.environment.ending import Ended, failures
+from kforge.environment.ending import Ended, failures, require_room
 from kforge.environment.expected import Skip
 from kforge.environment.inputs import SEEDS, Case
 from kforge.environment.report import Gate, KernelBuild, Status
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SHARE = 0.5  # of a plan's seconds, for building what only its extra cases need
 MANY_FORMS = 4  # of inputs, from which the first case is judged on the emulator before the other forms are built
+COMPILER = {"timed_out": "the compiler came to no end of this source", "crashed": "the compiler died of this source"}
+DOUBLING = "What macros, includes, templates or unrolled loops make of it may double at every level"
 LOOK_SEED = SEEDS  # of that case, which no plan has: what a candidate keeps of it helps it nowhere
 
 
@@ -62,7 +64,7 @@ class Building:
             self.evaluation.skip("build", missing)
 
     def _failures(self, raised: Status, where: str = "") -> AbstractContextManager[None]:
-        return failures(self.prepared.device, self.evaluation.watch, raised, where=where)
+        return failures(self.evaluation.processes, self.evaluation.watch, raised, where=where)
 
     def _first_case(self) -> Case | None:
         """What is judged before the rest is built; None for few forms, and on a GPU, whose processes are there."""
@@ -87,11 +89,16 @@ class Building:
     def _resources(self, child: Child) -> str:
         """Registers, shared memory, spills by the real compiler. Returns why there are none, or the empty string.
 
-        The compiler reads hostile text (an #include of /dev/zero, of the user's files): it runs in the sandbox.
+        The compiler reads hostile text (an #include of /dev/zero, of the user's files): it runs in the sandbox. None of
+        the candidate's Python does: where the compiler has no end, or dies, it is of the source.
         """
         try:
             found = child.resources(self.evaluation.candidate, self.evaluation.arch)
         except ChildFailed as failure:
+            if failure.kind in COMPILER:
+                require_room(self.evaluation.processes.folder, failure)
+                words = f"{COMPILER[failure.kind]}: {failure.text}. {DOUBLING}"
+                raise Ended(Status.BUILD_FAILED, words) from failure
             if failure.error.get("kind") != MissingError.kind:
                 raise
             return f"not built for {self.evaluation.arch}: {failure.error['message']}. {failure.error['hint']}"
@@ -110,7 +117,8 @@ class Building:
         """
         of = self.evaluation
         of.load(child)
-        allowance = Allowance(self.prepared.device, SHARE * of.plan.seconds(self.prepared.device), child)
+        device, until = self.prepared.device, of.end_of("build")
+        allowance = Allowance(device, SHARE * of.plan.seconds(device), child, until)
         forms: dict[tuple[int, str, str, str], Case] = {}
         for case in of.plan.cases:
             forms.setdefault(case.form, case)

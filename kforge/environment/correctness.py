@@ -6,6 +6,7 @@ distribution. The first wrong answer ends the gate with words that a person or a
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,6 +57,7 @@ class Correctness:
     ) -> None:
         self.prepared, self.candidate, self.plan, self.watch = prepared, candidate, plan, watch
         self.overrides, self.on_case = overrides, on_case
+        self.until = math.inf  # on the clock, when cases that are not required are over
         self.result = Result()
         self.refusals = refusals or Refusals()
         self.values = Values(prepared, plan)
@@ -84,7 +86,7 @@ class Correctness:
 
     def _run(self, child: Child) -> Result:
         self.poisoned = child.in_force()["poison"].startswith("in force")
-        allowance = Allowance(self.prepared.device, self.plan.seconds(self.prepared.device), child)
+        allowance = Allowance(self.prepared.device, self.plan.seconds(self.prepared.device), child, self.until)
         required, extras = self._order()
         for case in required:
             if self._case(child, case):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from kforge.worker import Child, Zygote
 
 Event = Callable[[str, dict[str, Any]], None]
+# By when, of the time until a budget's end, the gates before the last are over with what is not required of them.
+ENDS = {"cpu": {"build": 0.35, "correctness": 0.75}, "cuda": {"build": 0.2, "correctness": 0.5}}
 
 
 def evaluate(
@@ -60,6 +63,7 @@ def evaluate(
     baseline: str | None = None,
     context: str | None = None,
     energy: bool = False,
+    until: float = math.inf,
 ) -> Report:
     """Judge one candidate. Never raises for what a candidate does; TaskError and MissingError for the caller's side.
 
@@ -68,6 +72,7 @@ def evaluate(
     honesty. overrides: {kernel: {constant: value}} for tuning. repro: folder for repro.py of wrong candidates, None
     for none. baseline: "package:function" or "file.py:function", timed beside the reference. context:
     "script.py:model", a whole step timed with and without the candidate. energy: measure energy per call (seconds).
+    until: end of a budget, on the clock of time.monotonic: beyond it only what the plan requires is done.
     on_event("gate", {...}) after each gate, ("case", {...}) after each case.
     """
     from kforge.worker import Zygote
@@ -77,7 +82,7 @@ def evaluate(
     try:
         evaluation = Evaluation(prepared, candidate, plan, arch, on_event, zygote or own, overrides, repro)  # type: ignore[arg-type]
         evaluation.extras = Extras(baseline, context, energy)
-        evaluation.more = own is None
+        evaluation.more, evaluation.until = own is None, until
         return evaluation.run(timing)
     finally:
         if own is not None:
@@ -119,6 +124,7 @@ class Evaluation:
         self.repro: str | None = None
         self.died = False  # of an access that mode checked names
         self.more = False  # whether the caller's warm parent will see further candidates
+        self.begun, self.until = time.monotonic(), math.inf
         self.timing = False  # whether this one comes to the performance gate
         self._shared = ExitStack()  # of the GPU's lock, until the performance gate wants the GPU alone
         self.processes = processes_for(prepared, zygote, _folder_name(candidate, overrides))
@@ -219,6 +225,7 @@ class Evaluation:
             self.on_event("case", {"label": result.label, "passed": result.passed})
 
         judge = Correctness(self.prepared, self.candidate, self.plan, self.watch, self.overrides, tell, self.refusals)
+        judge.until = self.end_of("correctness")
         self.result = judge.result
         try:
             self.judged(judge, judge.run)
@@ -228,7 +235,7 @@ class Evaluation:
     def judged(self, judge: Correctness, run: Callable[[Child], Result]) -> None:
         """`run` in a process that may not execute programs. Ended for a wrong answer and for its death."""
         try:
-            with failures(self.prepared.device, judge.watch, Status.CRASHED, judge), self.processes.judged() as child:
+            with failures(self.processes, judge.watch, Status.CRASHED, judge), self.processes.judged() as child:
                 self.environment |= {f"sandbox {k}": v for k, v in child.in_force().items()}
                 if self.environment["sandbox poison"].startswith("in force: allocations between guard bands"):
                     judge.watch.clear("guard_bands")
@@ -250,7 +257,7 @@ class Evaluation:
         labels, found, seed = {case.label for case in judge.result.cases}, memory.Examination(), failure.case.state_seed
         judged = [case for case in self.plan.cases if case.label in labels]
         load = partial(self.load, seed=seed)
-        with failures(self.prepared.device, judge.watch, Status.CRASHED, judge):
+        with failures(self.processes, judge.watch, Status.CRASHED, judge):
             memory.after_crash(self.prepared, failure.case, judged, self.processes.instrumented, load, found)
         if not found.wrong:
             self.notes += found.skipped
@@ -283,8 +290,8 @@ class Evaluation:
         judged = {result.label for result in self.result.cases}
         plan = replace(self.plan, cases=tuple(case for case in self.plan.cases if case.label in judged))
         found = memory.Examination()
-        with failures(self.prepared.device, self.watch, Status.CRASHED):
-            memory.on_emulator(self.prepared, plan, self.processes.instrumented, self.load, found)
+        with failures(self.processes, self.watch, Status.CRASHED):
+            memory.on_emulator(self.prepared, plan, self.processes.instrumented, self.load, found, self.until)
             if self.plan.name == "full" and self.prepared.device != "cpu" and not found.wrong:
                 memory.on_gpu(self.prepared, plan, lambda: self.processes.fork("build"), self.load, found)
         self.warnings += found.warnings
@@ -312,7 +319,7 @@ class Evaluation:
         if self.prepared.spare is not None:
             self.prepared.spare.settle()
         ending = self.prepared.ending if self.more else None
-        with failures(self.prepared.device, self.watch, Status.CRASHED), self.processes.timed(ending) as child:
+        with failures(self.processes, self.watch, Status.CRASHED), self.processes.timed(ending) as child:
             found = Measurement(
                 self.prepared,
                 self.candidate,
@@ -352,6 +359,11 @@ class Evaluation:
             raise Ended(Status.HACKED, f"kernel_share: {dishonest}")
 
     # helpers
+
+    def end_of(self, gate: str) -> float:
+        """When this gate does nothing more that is not required, so that the later ones have their share."""
+        part = ENDS["cpu" if self.prepared.device == "cpu" else "cuda"][gate]
+        return self.begun + part * max(0.0, self.until - self.begun)
 
     def load(self, child: Any, seed: int = 0) -> None:
         reply = load_candidate(self.prepared, child, self.candidate, self.overrides, state_seed=seed)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -127,16 +129,21 @@ def _off(one: tuple[int, Case, Call]) -> bool:
 
 
 def on_emulator(
-    prepared: Prepared, plan: Plan, start: Callable[[], Child], load: Callable[[Child], None], found: Examination
+    prepared: Prepared,
+    plan: Plan,
+    start: Callable[[], Child],
+    load: Callable[[Child], None],
+    found: Examination,
+    until: float = math.inf,
 ) -> None:
     """Modes checked and traced over the smallest inputs. plan: of cases that were judged. start: a process on the CPU
-    in phase build.
+    in phase build. until: on the clock, no time beyond it for inputs that are not required.
     """
     cases = smallest(prepared, plan.cases, CASE_BYTES)
     if not cases:
         found.skipped.append(f"checked and traced not run: no inputs of at most {CASE_BYTES >> 20} MiB")
         return
-    budget_s = BUDGET_S[plan.name]
+    budget_s = max(0.0, min(BUDGET_S[plan.name], until - time.monotonic()))
     try:
         process = start()
     except (MissingError, BuildError) as error:  # of the emulator itself: no g++, no CUDA headers

@@ -75,6 +75,19 @@ class Prepared:
             tuple[int, str], int | str
         ] = {}  # (variant, kind) -> number of a maker, or why there is none
         self._extended = task  # with a maker for each derived shape
+        self._keeper: object = None  # of a temporary folder
+
+    def again(self, entropy: int | None = None) -> Prepared:
+        """The same task with other seeds: what follows from them is made anew, what does not is shared.
+
+        Shared are facts, captures, sizes, derived shapes and candidates' folders with their builds; inputs, states and
+        expected values are not.
+        """
+        other = Prepared(self.task, self.device, self.folder, entropy)
+        other.facts, other.rooms, other._extended, other._keeper = self.facts, self.rooms, self._extended, self._keeper
+        other.floors, other.notes, other._captures = dict(self.floors), list(self.notes), dict(self._captures)
+        other._sizes, other._derived = dict(self._sizes), dict(self._derived)
+        return other
 
     def seed(self, *parts: object) -> int:
         """A 63-bit seed that follows from the judge's entropy and these parts."""
@@ -354,7 +367,7 @@ def prepare(task: Task, device: str = "cpu", *, folder: Path | None = None, entr
     else:
         keeper = None
     prepared = Prepared(task, device, folder, entropy)
-    prepared._keeper = keeper  # type: ignore[attr-defined]  # lives as long as the object does
+    prepared._keeper = keeper  # lives as long as the object does
     prepared.facts = inspect_task(task, device)
     return prepared
 

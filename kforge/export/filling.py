@@ -162,6 +162,9 @@ def _derivative_call(export: Export, value: Callable[[str], str]) -> str:
     d = export.derivative
     assert d is not None
     ups = {name: f"grads_[{k}]" for k, name in enumerate(d.upstream)}
+    tensors = [a.name for a in export.interface.arguments if a.schema == "Tensor"]
+    owners = _gradients(export)
+    ups |= {n: f"needs_[{tensors.index(owners[k])}]" if owners[k] else "False" for n, k in d.needs.items()}
     state = {a.path: a.name for a in export.interface.state}
     passed = [f"{n}={ups[n] if n in ups else value(n)}" for n in d.translated.inputs]
     return ", ".join(passed + [f"{name}={state[path]}" for path, name in d.translated.state.items()])

@@ -123,6 +123,7 @@ def read_interface(
         seen = _record(code, translated, call, tensors, recorded)
         if derivative is not None:
             ups = {name: _like(t) for name, t in zip(derivative.upstream, seen.outputs, strict=True)}
+            ups |= dict.fromkeys(derivative.needs, True)
             _record(derivative.code, derivative.translated, {**call, **ups}, tensors, recorded)
     return Interface(
         arguments=(*inputs, *state),

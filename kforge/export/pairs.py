@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ CTX_CALLS = ("save_for_backward", "mark_non_differentiable", "set_materialize_gr
 class Pair:
     """A candidate's derivative. backward: as a method of ModelNew, of inputs and upstream gradients, None with a
     `problem`. upstream: names of the gradients that it takes, one an output. gradients: what each of its results
-    belongs to: an input's name, or "self.<path>"; "" for what has none.
+    belongs to: an input's name, or "self.<path>"; "" for what has none. needs: its flags, by the result that each asks
+    for, as ctx.needs_input_grad does.
     """
 
     backward: ast.FunctionDef | None
     upstream: tuple[str, ...] = ()
     gradients: tuple[str, ...] = ()
+    needs: Mapping[str, int] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -122,13 +124,18 @@ class _Backward:
                     gradients.append(ast.unparse(value))
                 case _:
                     gradients.append("")
+        owned = [g for g in gradients if g]
+        if len(set(owned)) < len(owned):
+            raise _Unfit("forward gives one tensor to the autograd.Function twice")
         kept = self._kept()
         upstream = tuple(a.arg for a in self.backward.args.args[1:])
         if set(upstream) & set(inputs):
             raise _Unfit("backward calls an upstream gradient as forward calls an input")
         body: list[ast.stmt] = []
+        taken = {n.id for n in ast.walk(self.backward) if isinstance(n, ast.Name)} | {*inputs, *upstream}
+        attributes = _Attributes(self.ctx, kept[1], taken)
         for statement in copy.deepcopy(self.backward.body):
-            body += self._statement(statement, kept)
+            body += self._statement(statement, kept[0], attributes)
         for node in (n for s in body for n in ast.walk(s)):
             if isinstance(node, ast.Name) and node.id == self.ctx:
                 raise _Unfit(f"backward uses {self.ctx} in a way that is not translated (line {node.lineno})")
@@ -141,12 +148,14 @@ class _Backward:
             returned.value = ast.Tuple(results, ast.Load())  # type: ignore[arg-type]
         if results is None or len(results) != len(gradients):
             raise _Unfit("backward does not end in one return of as many gradients as forward has arguments")
+        if any(not 0 <= k < len(gradients) for k in attributes.needs.values()):
+            raise _Unfit("backward asks for the need of an argument that forward does not have")
         used = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name)}
-        parameters = [ast.arg("self"), *(ast.arg(n) for n in inputs if n in used), *(ast.arg(n) for n in upstream)]
+        names = ["self", *(n for n in inputs if n in used), *upstream, *attributes.needs]
         function = copy.deepcopy(self.backward)
         function.name, function.decorator_list, function.body = "forward", [], body
-        function.args = ast.arguments([], parameters, None, [], [], None, [])
-        return Pair(ast.fix_missing_locations(function), upstream, tuple(gradients))
+        function.args = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
+        return Pair(ast.fix_missing_locations(function), upstream, tuple(gradients), attributes.needs)
 
     def _kept(self) -> tuple[list[ast.expr], dict[str, ast.expr]]:
         """(what was saved, attributes of ctx), as expressions of ModelNew.forward."""
@@ -171,29 +180,38 @@ class _Backward:
                 attributes |= {target.attr: own(node.value)} if _is_ctx(target, ctx) else {}
         return saved or [], attributes
 
-    def _statement(self, statement: ast.stmt, kept: tuple[list[ast.expr], dict[str, ast.expr]]) -> list[ast.stmt]:
-        saved, attributes = kept
+    def _statement(self, statement: ast.stmt, saved: list[ast.expr], attributes: _Attributes) -> list[ast.stmt]:
         match statement:
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Attribute(attr="saved_tensors")):
                 if len(names) != len(saved):
                     raise _Unfit("backward unpacks another number of tensors than forward saved")
                 pairs = zip(names, saved, strict=True)
                 return [_assigned(n, v, statement) for n, v in pairs if ast.unparse(n) != ast.unparse(v)]
-        return [_Attributes(self.ctx, attributes).visit(statement)]
+        return [attributes.visit(statement)]
 
 
 class _Attributes(ast.NodeTransformer):
-    """ctx.x as what forward left there; every gradient counts as needed."""
+    """ctx.x as what forward left there, ctx.needs_input_grad[k] as a flag of its own: `needs`, name -> k."""
 
-    def __init__(self, ctx: str, attributes: Mapping[str, ast.expr]) -> None:
-        self.ctx, self.attributes = ctx, attributes
+    def __init__(self, ctx: str, attributes: Mapping[str, ast.expr], taken: set[str]) -> None:
+        self.ctx, self.attributes, self.taken = ctx, attributes, taken
+        self.needs: dict[str, int] = {}
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        match node.value:
-            case ast.Attribute(attr="needs_input_grad", value=ast.Name(id=name)) if name == self.ctx:
-                return ast.copy_location(ast.Constant(True), node)
+        match node:
+            case ast.Subscript(
+                value=ast.Attribute(attr="needs_input_grad", value=ast.Name(id=name)), slice=ast.Constant(value=int(k))
+            ) if name == self.ctx:
+                return ast.copy_location(ast.Name(self._flag(k), ast.Load()), node)
         self.generic_visit(node)
         return node
+
+    def _flag(self, k: int) -> str:
+        name = f"needs_{k}"
+        while name in self.taken:
+            name += "_"
+        self.needs[name] = k
+        return name
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         if isinstance(node.value, ast.Name) and node.value.id == self.ctx and node.attr in self.attributes:

@@ -46,6 +46,8 @@ def context(export: Export, version: str, layout: str) -> dict[str, Any]:
         "backward": export.backward,
         "without": export.without,
         "mutated": list(export.interface.mutated),
+        "timed_gradients": _timed_gradients(export),
+        "precision": export.task.precision.value,
         "autocast": export.autocast,
         "kernels": [
             {"name": k.name, "op": k.op, "builds": len(k.builds), "types": [dict(t) for t in k.types]}
@@ -70,6 +72,12 @@ def context(export: Export, version: str, layout: str) -> dict[str, Any]:
     }
 
 
+def _timed_gradients(export: Export) -> list[str]:
+    """Inputs and parameters whose gradients were timed with the forward, where the package computes them as then."""
+    judged = (export.evidence.report or {}).get("backward") or {}
+    return list(judged.get("gradients", ())) if export.backward == "kernels" else []
+
+
 def _uses(export: Export, package: str, text: str) -> bool:
     own = package == "triton" and bool(export.code.triton)
     return own or f"import {package}" in text or f"from {package}" in text
@@ -87,6 +95,18 @@ def papers(export: Export, version: str, layout: str) -> dict[str, str]:
         ".github/workflows/ci.yml": render_template("project/ci.yml.j2", filled),
         "manifest.json": json.dumps(manifest(export, version, layout), indent=1) + "\n",
     }
+
+
+def _accepted(export: Export) -> list[dict[str, Any]]:
+    """Verdict and speed of each variant, for the package's own benchmark; none where it computes something else."""
+    report = export.evidence.report or {}
+    if report.get("backward") and export.backward != "kernels":
+        return []
+    return [
+        {k: v.get(k) for k in ("label", "verdict", "basis", "speedup")}
+        | {"wrappers": sorted({s["wrapper"] for s in v.get("samples", ())} & {"plain", "graph"})}
+        for v in report.get("variants", ())
+    ]
 
 
 def manifest(export: Export, version: str, layout: str) -> dict[str, Any]:
@@ -114,6 +134,7 @@ def manifest(export: Export, version: str, layout: str) -> dict[str, Any]:
         "target": report.get("target"),
         "speedup": report.get("speedup"),
         "times_ms": report.get("times_ms") or {},
+        "variants": _accepted(export),
         "precision_class": report.get("precision_class", ""),
         "architectures": list(export.archs),
         "backward": export.backward,

@@ -52,7 +52,7 @@ class _Checker(ast.NodeVisitor):
 
     def body(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
-            if not isinstance(statement, _STATEMENTS):
+            if not isinstance(statement, _STATEMENTS) and not self.is_counted(statement):
                 raise self.code.refuse(statement, f"'{_word(statement)}' is not translated")
             self.visit(statement)
 
@@ -60,6 +60,20 @@ class _Checker(ast.NodeVisitor):
         self.visit(node.test)
         self.body(node.body)
         self.body(node.orelse)
+
+    def is_counted(self, node: ast.stmt) -> bool:
+        """A loop whose rounds stand in the text, such as `for axis in (1, 3, 2, 0)`, and that launches nothing."""
+        if not isinstance(node, ast.For) or node.orelse or not _is_literal(node.iter):
+            return False
+        calls = [n.func for n in ast.walk(node) if isinstance(n, ast.Call)]
+        names = {f.value if isinstance(f, ast.Subscript) else f for f in calls}
+        launching = {*self.kernels, *self.code.triton, *self.code.helpers}  # a helper may launch
+        return not any(isinstance(n, ast.Name) and n.id in launching for n in names)
+
+    def visit_For(self, node: ast.For) -> None:
+        self.target(node.target)
+        self.visit(node.iter)
+        self.body(node.body)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
@@ -132,6 +146,13 @@ class _Checker(ast.NodeVisitor):
         if isinstance(node, ast.expr) and not isinstance(node, _EXPRESSIONS):
             raise self.code.refuse(node, f"'{_word(node)}' is not translated")
         super().generic_visit(node)
+
+
+def _is_literal(node: ast.expr) -> bool:
+    """A tuple or list of constants, or a choice between such."""
+    if isinstance(node, ast.IfExp):
+        return _is_literal(node.body) and _is_literal(node.orelse)
+    return isinstance(node, ast.Tuple | ast.List) and all(isinstance(e, ast.Constant) for e in node.elts)
 
 
 def _word(node: ast.AST) -> str:

@@ -37,23 +37,25 @@ class Translated:
 class Derivative:
     """A translated backward: of inputs, upstream gradients and state. code: the candidate's, with backward as forward.
 
-    upstream: one name an output; gradients: as in `Pair`, one a result.
+    upstream: one name an output; gradients: as in `Pair`, one a result; needs: flags, name -> the result it asks for.
     """
 
     code: CandidateCode = field(repr=False)
     translated: Translated
     upstream: tuple[str, ...]
     gradients: tuple[str, ...]
+    needs: Mapping[str, int]
 
 
 def translate_derivative(
     code: CandidateCode, state: Mapping[str, Any], attributes: Mapping[str, Any]
 ) -> Derivative | None:
     """The candidate's backward as a function; None where it has none that can leave."""
-    if code.pair is None or code.pair.backward is None:
+    pair = code.pair
+    if pair is None or pair.backward is None:
         return None
-    own = replace(code, forward=code.pair.backward)
-    return Derivative(own, translate(own, state, attributes), code.pair.upstream, code.pair.gradients)
+    own = replace(code, forward=pair.backward)
+    return Derivative(own, translate(own, state, attributes), pair.upstream, pair.gradients, pair.needs)
 
 
 def translate(code: CandidateCode, state: Mapping[str, Any], attributes: Mapping[str, Any]) -> Translated:
@@ -233,6 +235,10 @@ class _EveryBranch(ast.NodeTransformer):
             return None
         node.body = node.body or [ast.Pass()]
         return node
+
+    def visit_For(self, node: ast.For) -> ast.stmt | None:
+        node.body = _visited(self, node.body)
+        return node if node.body else None
 
     def visit_Raise(self, node: ast.Raise) -> None:
         return None

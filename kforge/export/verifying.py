@@ -68,12 +68,18 @@ def _pair(export: Export) -> str:
     state = _read(export)
     arguments = [*export.translated.inputs, *state.values()]
     forwarded = [*export.translated.inputs, *export.translated.state.values()]
-    saved = [n for n in derivative.translated.inputs if n not in derivative.upstream]
-    passed = [f"{n}={n}" for n in derivative.translated.inputs]
+    own = {*derivative.upstream, *derivative.needs}
+    saved = [n for n in derivative.translated.inputs if n not in own]
+    owners = [*export.translated.inputs, *(f"self.{path}" for path in state)]
+    # The flag of an argument of the candidate's Function, by that argument's place among this one's.
+    flags = {
+        name: f"ctx.needs_input_grad[{owners.index(derivative.gradients[k])}]" if derivative.gradients[k] else "False"
+        for name, k in derivative.needs.items()
+    }
+    passed = [f"{n}={flags.get(n, n)}" for n in derivative.translated.inputs]
     passed += [f"{name}={state[path]}" for path, name in derivative.translated.state.items()]
     kept = [*saved, *(state[path] for path in derivative.translated.state)]
     where = {g: k for k, g in enumerate(derivative.gradients) if g}
-    owners = [*export.translated.inputs, *(f"self.{path}" for path in state)]
     returned = ", ".join(f"found[{where[o]}]" if o in where else "None" for o in owners)
     lines = [
         _launched(export, derivative.translated.launching, _BACKWARD),

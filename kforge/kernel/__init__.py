@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kforge.kernel.random import philox as philox
     from kforge.kernel.report import kernel_report as kernel_report
     from kforge.kernel.report import static_report as static_report
+    from kforge.kernel.tensor_map import TensorMap as TensorMap
     from kforge.kernel.weights import prepared as prepared
 
 _HOMES = {
@@ -30,6 +31,7 @@ _HOMES = {
     "Module": "module",
     "prepared": "weights",
     "philox": "random",
+    "TensorMap": "tensor_map",
     "overrides": "hooks",
     "launches": "hooks",
     "build_only": "hooks",

@@ -18,6 +18,7 @@ from kforge.kernel.ctypes_table import DTYPE_TO_C, canonical, element, scalar
 from kforge.kernel.definition import Definition
 from kforge.kernel.overlap import extent, overlap
 from kforge.kernel.signature import Param
+from kforge.kernel.tensor_map import TensorMap
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,11 @@ def check_arguments(definition: Definition, args: tuple) -> Checked:
     for parameter, value in zip(parameters, args, strict=True):
         where = f"{name}: argument '{parameter.name}'"
         if parameter.kind == "tensor_map":
-            raise LaunchError(f"{where} is a CUtensorMap, which kforge cannot pass yet", "load with plain pointers")
+            tensors[parameter.name] = check_map(where, value)
+            addresses[parameter.name] = tensors[parameter.name].data_ptr()
+            x = tensors[parameter.name]
+            extents[parameter.name] = extent(x.shape, x.stride(), x.element_size())
+            continue
         if parameter.kind == "scalar":
             env[parameter.name] = check_scalar(where, parameter, value, types)
         elif value is None:
@@ -61,6 +66,19 @@ def check_arguments(definition: Definition, args: tuple) -> Checked:
             extents[parameter.name] = extent(value.shape, value.stride(), value.element_size())
     _check_overlap(definition, tensors, extents)
     return Checked(_device(name, tensors), addresses, extents, types, {**env, **addresses})
+
+
+def check_map(where: str, value: object) -> torch.Tensor:
+    """The tensor of a TensorMap argument, whose rules are checked by encoding it."""
+    if not isinstance(value, TensorMap):
+        raise LaunchError(f"{where} is a CUtensorMap and got {_describe(value)}", "pass TensorMap(x, box=(...))")
+    x = value.x
+    if not isinstance(x, torch.Tensor) or x.device.type not in {"cpu", "cuda"}:
+        raise LaunchError(f"{where}: a tensor map needs a tensor with memory on cpu or cuda")
+    if x.requires_grad and torch.is_grad_enabled():
+        raise LaunchError(f"{where} requires grad, and a bare Kernel has no backward", "call it under torch.no_grad()")
+    value.encode(where)
+    return x
 
 
 def bind_types(definition: Definition, args: tuple) -> dict[str, str]:
@@ -75,6 +93,7 @@ def bind_types(definition: Definition, args: tuple) -> dict[str, str]:
             bound[name] = literal
             continue
         value = args[positions[source]]
+        value = value.x if isinstance(value, TensorMap) else value
         if not isinstance(value, torch.Tensor):
             raise LaunchError(f"{definition.name}: argument '{source}' gives {name} its type and must be a tensor")
         dtype = str(value.dtype).removeprefix("torch.")

@@ -121,6 +121,7 @@ def define(
     name = signature.name.rsplit("::", 1)[-1]
     params = {p.name: p for p in signature.params}
     pointers = {n for n, p in params.items() if p.kind == "pointer"}
+    maps = {n for n, p in params.items() if p.kind == "tensor_map"}
     written = {p.name for p in signature.params if p.kind == "pointer" and not p.const} | set(writes)
     definition = Definition(
         name=name,
@@ -141,7 +142,7 @@ def define(
         written=frozenset(written),
         strided=frozenset(strided),
     )
-    for what, names in (("writes", writes), ("strided", strided)):
+    for what, names in (("writes", set(writes) - maps), ("strided", strided)):
         for wrong in set(names) - pointers:
             raise BuildError(f"{name}: {what} names '{wrong}', which is no pointer parameter of {signature}")
     for wrong in set(tune) - set(constants):
@@ -154,7 +155,7 @@ def define(
         raise BuildError(f"{name}: workspace= needs a pointer parameter named '{WORKSPACE}' in {signature}")
     if zeroed and workspace is None:
         raise BuildError(f"{name}: zeroed=True without a workspace")
-    scalars = set(params) - pointers
+    scalars = set(params) - pointers - maps
     for found in definition.expressions:
         for wrong in sorted(found.names - scalars - set(constants)):
             known = ", ".join(sorted(scalars | set(constants))) or "none"

@@ -21,6 +21,7 @@ from kforge.kernel.prepare import Constant
 from kforge.kernel.signature import Param, parse_signature, read_signature
 
 MAX_PLANS = 4096
+COMPILE_HINT = "call it from a function marked with torch.compiler.disable"
 NO_BACKWARD = "call it under torch.no_grad(), or wrap it in a torch.autograd.Function"
 _current_device = getattr(torch._C, "_cuda_getDevice", None)
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -123,6 +124,10 @@ class Kernel:
         key: list[Any] = []
         values = list(args)  # as they are packed: tensors become addresses
         try:
+            for i in self._maps:
+                values[i] = args[i].encode(self._maps[i])
+                x = args[i].x
+                key += (args[i].key, x.data_ptr(), x.requires_grad and _grad_enabled())
             for i in self._pointers:
                 tensor = args[i]
                 if tensor is None:
@@ -163,6 +168,8 @@ class Kernel:
 
     def _trace(self, args: tuple) -> None:
         """The call as an operator in a graph. Compiled code would drop the gradient without a word."""
+        if self._maps:
+            raise LaunchError(f"{self.name} takes tensor maps, which torch.compile cannot trace", COMPILE_HINT)
         for parameter, value in zip(self.definition.arguments, args, strict=False):
             if parameter.kind == "pointer" and value is not None and value.requires_grad and _grad_enabled():
                 raise LaunchError(f"{self.name}: argument '{parameter.name}' requires grad", NO_BACKWARD)
@@ -233,11 +240,14 @@ class Kernel:
         values = list(args)
         for i in self._pointers:
             values[i] = checked.addresses[self.definition.arguments[i].name]
+        for i in self._maps:
+            values[i] = args[i].encode(self._maps[i])
         for a, b, _, _ in plan.pairs:  # the checks have found them disjoint
             plan.disjoint.add((a, b, values[b] - values[a]))
         if state.build_only:
             return None
-        if key is not None and any(isinstance(a, torch.Tensor) for a in args):  # else the current device decides
+        on_tensors = self._maps or any(isinstance(a, torch.Tensor) for a in args)
+        if key is not None and on_tensors:  # else the current device decides
             self._store(tuple(key), plan)
         if plan.launch is not None:
             self._launch(plan, args, values)
@@ -271,7 +281,10 @@ class Kernel:
         self._views = tuple(
             i for i in self._pointers if arguments[i].name in self.definition.strided or _may_be_complex(arguments[i])
         )
-        scalars = [i for i, p in enumerate(arguments) if p.kind != "pointer"]
+        # Tensor maps by position, with what errors call them.
+        found = [(i, p) for i, p in enumerate(arguments) if p.kind == "tensor_map"]
+        self._maps = {i: f"{self.name}: argument '{p.name}'" for i, p in found}
+        scalars = [i for i, p in enumerate(arguments) if p.kind == "scalar"]
         self._keyed = tuple(i for i in scalars if arguments[i].name in read)
         # Packing refuses what does not fit, except that it takes anything for a bool.
         self._by_class = tuple(i for i in scalars if i not in self._keyed or _is_odd(arguments[i].ctype))

@@ -19,6 +19,7 @@ from kforge.kernel.launchers import Geometry
 from kforge.kernel.launchers.base import Dim3, Launch, packing
 from kforge.kernel.limits import check_shared
 from kforge.kernel.prepare import Constant
+from kforge.kernel.tensor_map import SLOT, emulated_pointer
 
 if TYPE_CHECKING:
     from kforge.kernel.arguments import Checked
@@ -80,7 +81,14 @@ def make_plan(
 def _on_gpu(plan: Plan, module: Module, definition: Definition, checked: Checked, build_only: bool) -> Plan:
     device = checked.device
     specialisation = (definition.expression, tuple(plan.constants.items()), tuple(checked.types.items()), device)
-    launcher = None if build_only else launchers.choose(clusters=plan.geometry.cluster != (1, 1, 1))
+    launcher = (
+        None
+        if build_only
+        else launchers.choose(
+            clusters=plan.geometry.cluster != (1, 1, 1),
+            tensor_maps=any(p.kind == "tensor_map" for p in definition.signature.params),
+        )
+    )
     loaded = (launcher.name if launcher else "", *specialisation)
     loading = launcher is not None and loaded not in module.functions
     if loading and torch.cuda.is_current_stream_capturing():  # compiling alone touches no stream
@@ -119,7 +127,7 @@ def bind_native(
 ) -> None:
     """Give a plan its native call, where there is one. start: the address of cuLaunchKernelEx."""
     module, _ = native.load()
-    if module is None or len(slots) > native.MAX_ARGUMENTS:
+    if module is None or len(slots) > native.MAX_ARGUMENTS or SLOT in slots:
         return
     formats = "".join("P" if s is None else s.slot[0] for s in slots).encode()
     names = [p.name for p in definition.signature.params]
@@ -134,7 +142,7 @@ def bind_native(
 def _slots(definition: Definition, checked: Checked) -> tuple[Scalar | None, ...]:
     """How each parameter is passed; None for a pointer."""
     return tuple(
-        None if p.kind == "pointer" else scalar(checked.types.get(p.ctype, p.ctype))
+        None if p.kind == "pointer" else SLOT if p.kind == "tensor_map" else scalar(checked.types.get(p.ctype, p.ctype))
         for p in definition.signature.params
     )
 
@@ -191,6 +199,7 @@ def _dim3(definition: Definition, what: str, expression: Expression, env: Mappin
 
 def _pairs(definition: Definition, checked: Checked) -> tuple[tuple[int, int, int, int], ...]:
     pointers = [(i, p.name) for i, p in enumerate(definition.arguments) if p.kind == "pointer"]
+    # Tensor maps are compared with pointers by the checks of the first call of each address.
     return tuple(
         (i, j, checked.extents[a], checked.extents[b])
         for i, a in pointers
@@ -226,13 +235,15 @@ def _emulate(
 
     slots = _slots(definition, checked)
     extents = {**checked.extents, WORKSPACE: workspace}
-    pointers = [(i, p.name, extents[p.name]) for i, p in enumerate(definition.signature.params) if p.kind == "pointer"]
+    params = list(enumerate(definition.signature.params))
+    pointers = [(i, p.name, extents[p.name]) for i, p in params if p.kind == "pointer"]
+    maps = [(i, p.name, extents[p.name]) for i, p in params if p.kind == "tensor_map"]
     classes: list[Any] = [ctypes.c_void_p if s is None else s.ctypes_class for s in slots]
     check = packing(slots).pack
 
     def launch(_: int, values: Sequence[Any]) -> None:
         check(*values)
-        args = [c(v) for c, v in zip(classes, values, strict=True)]
+        args = [c.from_buffer_copy(v) if isinstance(v, bytes) else c(v) for c, v in zip(classes, values, strict=True)]
         program.launch(
             instance,
             geometry.grid,
@@ -241,7 +252,10 @@ def _emulate(
             args,
             geometry.cluster,
             cooperative=geometry.cooperative,
-            buffers=[Region(name, values[i], nbytes) for i, name, nbytes in pointers if values[i] and nbytes],
+            buffers=[
+                *(Region(name, values[i], nbytes) for i, name, nbytes in pointers if values[i] and nbytes),
+                *(Region(name, emulated_pointer(values[i]) or 0, nbytes) for i, name, nbytes in maps),
+            ],
         )
 
     return launch

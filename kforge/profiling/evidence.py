@@ -169,6 +169,13 @@ class StageOne:
         return min(self.baselines_us, key=lambda name: self.baselines_us[name], default="")
 
     @property
+    def over_launch(self) -> float | None:
+        """The best baseline over one launch, where the work is shorter than that: what is left to win there."""
+        if self.kind is not Kind.LATENCY or not self.baselines_us or not self.launch_us:
+            return None
+        return self.baselines_us[self.fastest] / self.launch_us
+
+    @property
     def achieved(self) -> float | None:
         """Share of the floor that the candidate reaches."""
         return self.floor_us / self.candidate_us if self.candidate_us else None

@@ -5,6 +5,7 @@ The candidate's code runs in a worker's child only; what profiles it with counte
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -50,7 +51,8 @@ class Profiler:
     folder: the candidate's. share: makes the emulator ready for a folder and names what its process must read besides.
     counters: whether ncu is asked.
     timed: whether the call is timed. baselines_us: of eager and compile-default where they were timed.
-    tell: hears which source is asked.
+    tell: hears which source is asked. quiet: set when no other thread runs the user's code (None: none does), of
+    which `collect` may need another call.
     """
 
     task: Task
@@ -69,6 +71,7 @@ class Profiler:
     timed: bool = True
     baselines_us: Mapping[str, float] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda _: None
+    quiet: threading.Event | None = None
 
     def __post_init__(self) -> None:
         self.missing: list[Missing] = []
@@ -134,6 +137,8 @@ class Profiler:
         from kforge.task import call_leaves
         from kforge.task.call import tensors
 
+        if self.quiet is not None:
+            self.quiet.wait()
         call = self.task.make_call(self.variant, 0, "cpu")
         size = sum(t.numel() * t.element_size() for _, t in tensors(call_leaves(call)))
         if size > TRACED_BYTES:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kforge.task.call import tree_leaves as tree_leaves
     from kforge.task.capturing import capture as capture
     from kforge.task.capturing import capture_module as capture_module
+    from kforge.task.capturing import capture_resized as capture_resized
     from kforge.task.constraints import Constraint as Constraint
     from kforge.task.constraints import parse_constraints as parse_constraints
     from kforge.task.counting import Cost as Cost
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "alias": "Alias Effects Observed observe",
     "call": "Call call_leaves clone_call describe_call tree_leaves",
-    "capturing": "capture capture_module",
+    "capturing": "capture capture_module capture_resized",
     "constraints": "Constraint parse_constraints",
     "counting": "Cost NodeCost count",
     "device": "move_call move_module move_tree redirect_cuda resolve_device",

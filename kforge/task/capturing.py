@@ -9,7 +9,7 @@ import linecache
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from kforge.task.call import Call, call_leaves
 from kforge.task.device import move_call, redirect_cuda
 from kforge.task.form import Form
 from kforge.task.graph import Capture, Origin
-from kforge.task.tracing import DIFFERENTIATING, TRACERS, fake_type
+from kforge.task.tracing import DIFFERENTIATING, TRACERS, Tracers, fake_type
 from kforge.task.usercode import first_line
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kforge.task.task import Task
 
 LINE = "kforge_line"  # key of the op.py line in fx's custom node metadata
+CALL = "kforge_call"  # key of the function that the line called
 VIEWS = {"__getitem__", "detach", "expand", "flatten", "narrow", "permute", "reshape", "select", "squeeze", "t"}
 VIEWS |= {"transpose", "unsqueeze", "view"}
 
@@ -48,6 +49,40 @@ def capture(task: Task, variant: int = 0, device: torch.device | str = "cpu", se
     real = "cpu" if relabel else device
     module = task.make_reference(seed, real)
     return capture_module(task, module, fake_call(task, variant, real) or task.make_call(variant, seed, real), relabel)
+
+
+def capture_resized(task: Task, captured: Capture, shapes: Mapping[str, Sequence[int]]) -> Capture:
+    """The graph of variant 0 by the same tracer with inputs (by path) of other shapes, which are fake tensors.
+
+    What the reference does not take, or cannot do without looking at values, gives a Capture with `failure`.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils import _pytree as pytree
+
+    device = captured.device if torch.cuda.is_available() else "cpu"
+    module = task.make_reference(0, device)
+    call = fake_call(task, 0, device) or task.make_call(0, 0, device)
+    paths = iter(path for path, _ in call_leaves(call, module.forward))
+    leaves = [leaf for _, leaf in call_leaves(call) if _is_tensor(leaf)]
+    mode = torch._guards.detect_fake_mode(leaves) or FakeTensorMode(allow_non_fake_inputs=True)
+
+    def resized(leaf: Any) -> Any:
+        path = next(paths)
+        if not _is_tensor(leaf):
+            return leaf
+        shape = shapes.get(path)
+        if shape is None or tuple(shape) == tuple(leaf.shape):
+            return leaf if isinstance(leaf, fake_type()) else mode.from_tensor(leaf)
+        order = sorted(range(leaf.dim()), key=leaf.stride, reverse=True)
+        with mode:
+            made = torch.empty([shape[d] for d in order], dtype=leaf.dtype, device=leaf.device)
+            return made.permute([order.index(d) for d in range(leaf.dim())]).requires_grad_(leaf.requires_grad)
+
+    args, kwargs = pytree.tree_map(resized, (call.args, call.kwargs))
+    tracers = DIFFERENTIATING if task.gradients else TRACERS
+    with trying_fakes(task):
+        return capture_module(task, module, Call(args, kwargs), tracers=[t for t in tracers if t[0] == captured.method])
 
 
 def fake_call(task: Task, variant: int, device: torch.device | str) -> Call | None:
@@ -85,10 +120,15 @@ def _forget(namespace: dict[str, Any], before: dict[str, Any]) -> None:
             clear()
 
 
-def capture_module(task: Task, module: torch.nn.Module, call: Call, relabel: bool = False) -> Capture:
-    """The graph of `module` (the reference or something with its signature) on `call`, real or fake."""
+def capture_module(
+    task: Task, module: torch.nn.Module, call: Call, relabel: bool = False, tracers: Tracers | None = None
+) -> Capture:
+    """The graph of `module` (the reference or something with its signature) on `call`, real or fake.
+
+    tracers: tried in turn, those that the task needs by default.
+    """
     failures = []
-    for method, trace in DIFFERENTIATING if task.gradients else TRACERS:
+    for method, trace in tracers or (DIFFERENTIATING if task.gradients else TRACERS):
         try:
             with _tracing(task, module, call):
                 traced = trace(module, call)
@@ -175,6 +215,9 @@ def _line_mode(path: Path) -> Any:
             read = func == torch.Tensor.data.__get__  # type: ignore[attr-defined]
             # torch.export crashes on its own node for .data; read, it is what detach() gives
             result = args[0].detach() if read else self._with_line(func, args, kwargs)
+            if func is torch.Tensor.contiguous and result is args[0]:  # what is not so would be copied: a graph that
+                with torch.fx.traceback.annotate({CALL: "contiguous"}):  # shows nothing says nothing of its strides
+                    result = torch.ops.aten.alias.default(result)
             if read or (getattr(func, "__name__", "") in VIEWS and args and _one_of(args[0], self.hidden)):
                 self.hidden.append(result)
             return result
@@ -185,7 +228,7 @@ def _line_mode(path: Path) -> Any:
                 frame = frame.f_back
             if frame is None:
                 return func(*args, **(kwargs or {}))
-            with torch.fx.traceback.annotate({LINE: frame.f_lineno}):
+            with torch.fx.traceback.annotate({LINE: frame.f_lineno, CALL: getattr(func, "__name__", "")}):
                 return func(*args, **(kwargs or {}))
 
     return Lines()

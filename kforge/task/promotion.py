@@ -114,6 +114,8 @@ def _interpreter(graph_module: torch.fx.GraphModule) -> Any:
     casts = {aten._to_copy.default, torch.ops.prims.convert_element_type.default}
     exact = {aten.view.dtype, aten.nextafter.default}  # their meaning is the bits of the original dtype
 
+    narrow: dict[Any, Any] = {aten._scaled_mm.default: _scaled_product, aten._grouped_mm.default: _grouped_product}
+
     class Interpreter(torch.fx.Interpreter):
         def run_node(self, n: torch.fx.Node) -> Any:
             if n.op == "get_attr":
@@ -130,6 +132,8 @@ def _interpreter(graph_module: torch.fx.GraphModule) -> Any:
             if target in casts:
                 return _cast(n, args, kwargs)
             args, kwargs = _promote_dtype_arguments(target, args, kwargs)
+            if target in narrow:
+                return narrow[target](*args, **kwargs)
             if target is aten.view.default:  # captured on contiguous inputs; strided ones need a copy here
                 return aten.reshape.default(*args, **kwargs)
             return pytree.tree_map(promote_value, target(*args, **kwargs))
@@ -159,6 +163,23 @@ def _interpreter(graph_module: torch.fx.GraphModule) -> Any:
         return restored, {key: restore(n.kwargs[key], value) for key, value in kwargs.items()}
 
     return Interpreter(graph_module)
+
+
+def _scaled_product(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, *_: Any, **__: Any) -> Any:
+    """torch._scaled_mm, which takes no operands in float64."""
+    result = (a * scale_a) @ (b * scale_b)
+    return result if bias is None else result + bias
+
+
+def _grouped_product(a: Any, b: Any, offs: Any = None, bias: Any = None, *_: Any, **__: Any) -> Any:
+    """torch._grouped_mm of groups of rows, or of matrices; nor does it."""
+    import torch
+
+    if offs is None or (a.dim(), b.dim()) != (2, 3) or bias is not None:
+        return torch.ops.aten._grouped_mm.default(a, b, offs, bias)
+    ends = offs.tolist()
+    parts = [a[start:end] @ b[g] for g, (start, end) in enumerate(zip([0, *ends], ends, strict=False))]
+    return torch.cat([*parts, a.new_zeros(a.shape[0] - ends[-1], b.shape[2])])
 
 
 def _promote_dtype_arguments(target: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +30,9 @@ def trace_export(module: torch.nn.Module, call: Call) -> Traced:
     from torch.export.graph_signature import OutputKind
 
     program = torch.export.export(module, call.args, call.kwargs, strict=False)
+    called = {node.name: node for node in program.graph.nodes}
     program = program.run_decompositions(torch.export.default_decompositions())
+    _note_operands(program.graph, called)
     paths = iter(path for path, _ in call_leaves(call, module.forward))
     kinds = {Kind.PARAMETER: InputKind.PARAM, Kind.BUFFER: InputKind.BUFFER, Kind.CONSTANT_TENSOR: InputKind.CONSTANT}
     inputs, by_node = [], {}
@@ -55,6 +57,38 @@ def trace_export(module: torch.nn.Module, call: Call) -> Traced:
             raise RuntimeError(f"an output of kind {out.kind.name} is not supported")
     constants = {ref.path: program.constants[ref.path] for ref in inputs if ref.kind is InputKind.CONSTANT}
     return Traced(program.graph_module, tuple(inputs), tuple(mutations), constants, program.call_spec.out_spec)
+
+
+OPERANDS = "kforge_operands"  # key of a node's metadata: names of the nodes that the operator it ends was called with
+
+
+def _note_operands(graph: torch.fx.Graph, called: dict[str, torch.fx.Node]) -> None:
+    """On the last node of each pointwise operator that was decomposed: its own operands, in their order.
+
+    They decide the strides of its result, and the nodes it became may take them in another order.
+    """
+    import torch
+
+    parts: dict[str, list[torch.fx.Node]] = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and (source := node.meta.get("from_node")):
+            parts.setdefault(source[-1].name, []).append(node)
+    last = {name: nodes[-1].name for name, nodes in parts.items()}
+    last |= {node.name: node.name for node in graph.nodes if node.op == "placeholder"}
+    for name, nodes in parts.items():
+        own = called.get(name)
+        if own is None or len(nodes) == 1 or torch.Tag.pointwise not in getattr(own.target, "tags", ()):
+            continue
+        nodes[-1].meta[OPERANDS] = tuple(_result(n, last, parts) for n in own.all_input_nodes)
+
+
+def _result(node: torch.fx.Node, last: dict[str, str], parts: dict[str, list[torch.fx.Node]]) -> str:
+    """The name of the node that gives what `node` gave before operators were decomposed; "" where there is none."""
+    if node.target is not operator.getitem:
+        return last.get(node.name, "")
+    whole: Any = node.args[0]
+    same = (n.name for n in parts.get(whole.name, []) if n.target is operator.getitem and n.args[1] == node.args[1])
+    return next(same, "")
 
 
 def trace_make_fx(module: torch.nn.Module, call: Call, differentiates: bool = False) -> Traced:
@@ -147,6 +181,6 @@ def fake_type() -> type:
     return FakeTensor
 
 
-Tracers = tuple[tuple[str, Callable[[Any, Call], Traced]], ...]
+Tracers = Sequence[tuple[str, Callable[[Any, Call], Traced]]]
 TRACERS: Tracers = (("export", trace_export), ("make_fx", trace_make_fx))
 DIFFERENTIATING: Tracers = (("make_fx", partial(trace_make_fx, differentiates=True)),)

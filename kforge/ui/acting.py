@@ -181,7 +181,7 @@ class Acting(App[int]):
 
     def follow_files(self) -> None:
         """Watch what is open."""
-        self.disk.follow(b.path for b in self.desk.editor.buffers if b.path is not None)
+        self.disk.follow(path for b in self.desk.editor.buffers if (path := b.path or b.of) is not None)
 
     async def take_changes(self, paths: Iterable[Path]) -> None:
         """Files changed on disk: buffers follow; op.py is loaded again, a candidate is judged again."""

@@ -32,6 +32,8 @@ class Buffer(GutterArea):
         self.saved = text  # the same as the editor has it: of mixed line ends the first counts
         self.conflict = False  # the file changed on disk while there are edits here
         self.other = ""  # where another version of it is that edits here keep from being shown
+        self.why = ""  # it is read only: an excerpt of a huge text
+        self.of: Path | None = None  # the file that it is an excerpt of
         self.gone = False  # there is no such file any more: this is the only copy
         self._asked: str | None = None  # what saving would overwrite, as the person was told
         self.vim = Vim() if vim else None

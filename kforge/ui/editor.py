@@ -111,9 +111,17 @@ class EditorPane(Vertical):
         return await self.show(path.name, text, path=path.absolute() if exact else None, show=show)
 
     async def show(self, name: str, text: str, *, path: Path | None = None, show: bool = True) -> Buffer:
-        """A text in the tab of that name; edits that are not saved are kept, and the tab says so."""
+        """A text in the tab of that name; edits that are not saved are kept, and the tab says so.
+
+        Of a huge text an excerpt is shown, read only.
+        """
+        text, why = files.excerpt(text)
         async with self._opening:  # two that open one name at once would make two tabs
-            return await self._show(name, text, path, show)
+            buffer = await self._show(name, text, None if why else path, show)
+        if buffer.path is None and (buffer.why, buffer.of) != (why, path):
+            buffer.why, buffer.of = why, path if why else None
+            self._tell()
+        return buffer
 
     async def _show(self, name: str, text: str, path: Path | None, show: bool) -> Buffer:
         buffer = self.buffer(name)
@@ -181,7 +189,10 @@ class EditorPane(Vertical):
 
     def changed_on_disk(self, path: Path, text: str) -> bool:
         """A file changed outside. True where its buffer took the text; False for none, the same text or own edits."""
-        buffer = next((b for b in self.buffers if b.path == path), None)
+        buffer = next((b for b in self.buffers if b.path == path or b.of == path), None)
+        if buffer is not None and buffer.of is not None:
+            buffer.take_text(files.excerpt(text)[0])
+            return True
         if buffer is None or (text == buffer.disk and not buffer.gone and not buffer.conflict):
             return False
         if text in (buffer.disk, buffer.text) or (buffer.gone and buffer.text == buffer.saved):
@@ -299,7 +310,7 @@ class EditorPane(Vertical):
         if buffer.vim is not None:
             parts.append(buffer.vim.shown)
         if buffer.path is None:
-            parts.append("read only")
+            parts.append(f"read only, {buffer.why}" if buffer.why else "read only")
         if buffer.other and buffer.dirty:
             parts.append(f"your edits are kept; another version is in {buffer.other}")
         if buffer.gone:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from kforge.errors import KforgeError
 
+LARGE, LONG = 1 << 20, 10_000  # characters of a file and of a line, beyond which each key would take too long
+_LINES, _COLUMNS = 2000, 500  # of the excerpt that is shown then
 _SEPARATORS = re.compile("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
@@ -26,6 +28,16 @@ def read(path: Path) -> tuple[str, bool]:
         return text, _SEPARATORS.search(text) is None
     except UnicodeDecodeError:
         return data.decode(errors="replace"), False
+
+
+def excerpt(text: str) -> tuple[str, str]:
+    """(the text, or its beginning where the editor would be slow; why it is an excerpt, "" for a whole text)."""
+    lines = text.split("\n") if len(text) > LONG else []
+    if len(text) <= LARGE and all(len(line) <= LONG for line in lines):
+        return text, ""
+    size = f"{len(text) / 1e6:.1f} MB" if len(text) > LARGE else f"a line of {max(map(len, lines))} characters"
+    shown = [line if len(line) <= _COLUMNS else f"{line[:_COLUMNS]} ..." for line in lines[:_LINES]]
+    return "\n".join(shown), f"{size}: an excerpt, edit it in another program"
 
 
 def write(path: Path, text: str) -> None:

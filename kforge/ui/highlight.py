@@ -24,7 +24,8 @@ def set_language(area: TextArea, path: Path) -> None:
     """Highlight `area` as the file's language; huge files stay plain."""
     language = language_of(path)
     if language is None or area.document.line_count > HIGHLIGHTED_LINES:
-        area.language = None
+        if area.language is not None:  # setting it makes the document anew
+            area.language = None
         return
     if language == "cuda" and "cuda" not in area.available_languages:
         import tree_sitter_cuda

@@ -104,6 +104,8 @@ def test_steers_of_many_threads_all_arrive() -> None:
         (Budget(10.0, tokens=150), 1.0, "150 tokens"),
         (Budget(10.0, usd=0.5), 1.0, "0.5 USD"),
         (Budget(10.0, evaluations=3, tokens=151, usd=0.6), 9.0, ""),
+        (Budget(10.0, kept=4.0), 5.9, ""),
+        (Budget(10.0, kept=4.0), 6.0, "10 s is spent but for 4 s to confirm the best"),
     ],
 )
 def test_each_limit_is_named_when_it_is_reached(budget: Budget, seconds: float, words: str) -> None:
@@ -122,6 +124,7 @@ def test_what_is_left_is_never_negative_and_none_without_a_limit() -> None:
     meter.add_call(100, 50, 0, 0.25)
     left = Budget(60.0, evaluations=3, usd=1.0).left(meter, 20.5)
     assert left == {"seconds": 39.5, "evaluations": 0, "tokens": None, "usd": 0.75}
+    assert Budget(60.0, kept=20.0).left(meter, 20.5)["seconds"] == 19.5
 
 
 def test_a_meter_counts_recorded_events_again() -> None:

@@ -179,7 +179,7 @@ def test_what_the_log_holds_is_not_judged_again(
     bench = restored(recorded, run, tmp_path)
     asked: list[tuple[str, str]] = []
 
-    def judge(candidate: Any, plan: str, rules: Any) -> Any:
+    def judge(candidate: Any, plan: str, *given: Any) -> Any:
         asked.append((candidate.digest, plan))
         return recorded.bench.evaluate(candidate).report
 

@@ -14,7 +14,7 @@ from tests.cli.driving import ENV, kforge, last_object
 USAGE = [
     (["suggest"], "Missing argument 'OP.PY'", "kforge suggest --help"),
     (["suggest", "op.py", "--frob"], "No such option: --frob", "kforge suggest --help"),
-    (["softmax.py"], "No such command 'softmax.py'", "kforge suggest softmax.py"),
+    (["softmax.py"], "kforge softmax.py opens the IDE and takes nothing more (--json)", "kforge suggest softmax.py"),
     (["frobnicate"], "No such command 'frobnicate'", "kforge --help"),
     (["suggest", "op.py", "--budget", "soon"], "'soon' is not a duration", "60s"),
     (["suggest", "op.py", "--plan", "thorough"], "'thorough' is not a plan", "quick, standard, full"),

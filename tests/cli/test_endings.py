@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from tests.cli.driving import ENV, kforge, last_object
 
 PROGRAM = """
-import atexit, errno, os, signal, sys, threading, time, typer
+import atexit, errno, hashlib, os, signal, sys, threading, time, typer
 from pathlib import Path
 from kforge.cli import options, output
 from kforge.errors import BuildError
@@ -53,6 +52,9 @@ def work(out: output.Output, how: str, json: options.Json = False, events: optio
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         output.narrate("ready")
         time.sleep(60)
+    if how == "compiled":
+        output.narrate("ready")
+        hashlib.pbkdf2_hmac("sha256", b"one call", b"of compiled code", 10**9)
     if how == "late":
         atexit.register(lambda: print("late", flush=True))
         threading.Thread(target=lambda: time.sleep(600)).start()
@@ -151,15 +153,15 @@ def test_what_is_no_exception_is_one_line(tmp_path: Path) -> None:
     assert err.splitlines()[-1] == "error: code that was run raised Odd: odd" and "Traceback" not in err
 
 
-def test_a_second_interrupt_ends_what_does_not_listen(tmp_path: Path) -> None:
-    """A command whose code ignores signals is ended by asking again, with 130 and one object."""
-    process = start(tmp_path, "deaf", "--json")
+@pytest.mark.parametrize(("how", "number"), [("deaf", signal.SIGTERM), ("compiled", signal.SIGINT)])
+def test_a_stop_ends_what_does_not_listen(tmp_path: Path, how: str, number: signal.Signals) -> None:
+    """A command whose code ignores signals, or is inside one long call of compiled code, is asked once: it
+    ends with 130 and one object."""
+    process = start(tmp_path, how, "--json")
     assert process.stderr is not None
     while process.stderr.readline() != "ready\n":
         assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    time.sleep(1.2)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 130 and last_object(out)["error"]["kind"] == "interrupted"
 

@@ -64,6 +64,7 @@ def test_signs_and_repetitions() -> None:
     (
         ("return torch.sum(x @ y.t() / 2 + z, dim=1, keepdim=True) * 1.5", "randn(40, 50), randn(60, 50), randn(60)"),
         ("return F.linear(x, y, z).sum(1)", "rand(30, 500), rand(60, 500), rand(60)"),
+        ("return (x @ y.t() + z).mean()", "randn(40, 50), randn(60, 50), randn(60)"),
     ),
 )
 def test_sums_of_a_product(body: str, inputs: str, tmp_path: Path) -> None:
@@ -85,15 +86,66 @@ def test_products_that_are_not_linear_stay(tmp_path: Path) -> None:
         assert "torch.mm" in candidate.files["op_kforge.py"]
 
 
-@pytest.mark.parametrize("body", ("return torch.diag(x) @ y", "return torch.relu(y.t() @ torch.diag(x))"))
-def test_diagonal_matrices(body: str, tmp_path: Path) -> None:
-    """A diagonal matrix scales rows or columns; NaN and infinities spread as in the full product."""
-    task = function_task(body, "torch.randn(40), torch.randn(40, 60)", tmp_path, "x, y")
+@pytest.mark.parametrize(
+    ("body", "kernels"), (("return torch.trace(x @ y) / 2", 2), ("return torch.relu(torch.diagonal(x @ y))", 1))
+)
+def test_the_diagonal_of_a_product(body: str, kernels: int, tmp_path: Path) -> None:
+    """Of a product whose diagonal alone is wanted the other elements are not computed."""
+    task = function_task(body, "torch.randn(40, 70), torch.randn(70, 40)", tmp_path, "x, y")
     candidate = proposals(task)[0]
     assert "torch.mm" not in candidate.files["op_kforge.py"]
+    assert len(make_plan(task, capture(task))[1]) == kernels
     call = task.make_call()
-    call.args[1][3, 5], call.args[1][4, 6], call.args[1][7, 7], call.args[1][8, 7] = torch.nan, torch.inf, 0, -torch.inf
-    call.args[0][4] = 0
+    call.args[0][3, 5], call.args[1][5, 3], call.args[1][6, 7] = torch.inf, 0, torch.nan
+    compare(task, candidate, tmp_path, [task.make_call(), call])
+
+
+def test_products_that_are_wanted_elsewhere_stay(tmp_path: Path) -> None:
+    """With the product itself a result, its diagonal is read from it."""
+    body = "z = x @ y\nreturn torch.trace(z) / 2, z + 1"
+    candidate = proposals(function_task(body, "torch.randn(40, 70), torch.randn(70, 40)", tmp_path, "x, y"))[0]
+    assert "torch.mm" in candidate.files["op_kforge.py"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reductions"),
+    (
+        ("return x.sum(1).sum(0)", ["sum"]),
+        ("return x.amax((0, 2)).amax()", ["max"]),
+        ("return x.sum(2).sum(0, keepdim=True) * 2", ["sum"]),
+        ("return x.sum(0).mean()", ["sum"]),
+        ("return x.mean(2).mean(1)", ["sum", "sum"]),
+        ("y = x.sum(2)\nreturn y.sum(1), y", ["sum", "sum"]),
+        ("return x.sum(2).amax(1)", ["sum", "max"]),
+        ("return x.prod(2).prod(1)", ["prod", "prod"]),
+    ),
+)
+def test_sums_of_sums(body: str, reductions: list[str], tmp_path: Path) -> None:
+    """A sum of sums, an extreme of extremes is one walk; a mean of means and what is used twice are not."""
+    task = function_task(body, "torch.randn(4, 9, 30)", tmp_path)
+    programs = make_plan(task, capture(task))[1]
+    assert [e.kind for p in programs for e in p.reductions] == reductions
+    compare(task, proposals(task)[0], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    (
+        ("return torch.diag(x) @ y", "torch.randn(40), torch.randn(40, 60)"),
+        ("return torch.relu(y.t() @ torch.diag(x))", "torch.randn(40), torch.randn(40, 60)"),
+        ("return torch.diag_embed(x) @ y", "torch.randn(3, 40), torch.randn(3, 40, 60)"),
+        ("return y.mT @ torch.diag_embed(x) + 1", "torch.randn(3, 40), torch.randn(3, 40, 60)"),
+    ),
+)
+def test_diagonal_matrices(body: str, inputs: str, tmp_path: Path) -> None:
+    """A diagonal matrix scales rows or columns; NaN and infinities spread as in the full product."""
+    task = function_task(body, inputs, tmp_path, "x, y")
+    candidate = proposals(task)[0]
+    assert not any(f"torch.{name}" in candidate.files["op_kforge.py"] for name in ("mm", "bmm"))
+    call = task.make_call()
+    d, full = (t[0] if call.args[0].dim() > 1 else t for t in call.args)
+    full[3, 5], full[4, 6], full[7, 7], full[8, 7] = torch.nan, torch.inf, 0, -torch.inf
+    d[4] = 0
     compare(task, candidate, tmp_path, [task.make_call(), call])
 
 
@@ -104,6 +156,18 @@ def test_sums_of_what_is_the_same(tmp_path: Path) -> None:
     candidate = proposals(task)[0]
     assert all(not p.reductions and not p.rows for p in make_plan(task, capture(task))[1])
     compare(task, candidate, tmp_path)
+
+
+def test_a_unit_matrix(tmp_path: Path) -> None:
+    """eye is a diagonal matrix; a matrix times eye, element by element, is none: an infinity beside it is NaN."""
+    task = function_task("return torch.eye(40, dtype=x.dtype) @ x", "torch.randn(40, 60)", tmp_path)
+    candidate = proposals(task)[0]
+    assert "torch.mm" not in candidate.files["op_kforge.py"]
+    compare(task, candidate, tmp_path)
+    other = function_task(
+        "return (y * torch.eye(40)) @ x", "torch.randn(40, 60), torch.randn(40, 40)", tmp_path, "x, y"
+    )
+    assert "torch.mm" in proposals(other)[0].files["op_kforge.py"]
 
 
 def test_dead_inputs_are_not_read(tmp_path: Path) -> None:

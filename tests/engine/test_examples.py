@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,15 @@ def test_alternatives_differ_in_schedule_only(root: Path) -> None:
     assert len({c.digest for c in found}) == len(found) >= 3
     assert "block per row" in found[0].idea  # few rows: a warp each would leave the GPU idle
     assert all(c.proposer == "engine" and c.expected_gain and c.expected_gain > 1 for c in found)
+
+
+def test_the_documentation_shows_what_is_written(root: Path) -> None:
+    """Each sample of docs/engine_samples.md is a whole kernel of the first candidate for the task that it names."""
+    page = (root / "docs" / "engine_samples.md").read_text()
+    samples = re.findall(r"^```cuda (\w+)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    assert len(samples) == 3
+    for name, text in samples:
+        first = proposals(load_task(root / "benchmarks" / "workloads" / f"{name}.py"))[0]
+        written = first.files[f"{name}_kforge.cu"]
+        assert f"\n\n{text}" in written, f"{name} is written otherwise by now: review it, then replace the sample"
+        assert "__global__" in text and text.startswith("//") and text.endswith("\n}\n")

@@ -34,6 +34,7 @@ def test_every_rule_is_listed() -> None:
         "divide_by_power_of_two",
         "signs",
         "repeated",
+        "square_of_root",
     }
 
 
@@ -107,3 +108,13 @@ def test_scales_join_only_when_exact() -> None:
 
     assert scaled(2.0, 4.0) is b.op("mul", x, b.const(8.0, REAL), dtype=REAL)
     assert scaled(0.1, 10.0).args[0].op == "mul"
+
+
+def test_the_square_of_a_norm_has_no_root() -> None:
+    """sqrt(s) * sqrt(s) is s where s is a sum of squares; of any other s it stays, since a negative one gives NaN."""
+    b, x, _ = setup()
+    total = b.reduce("sum", b.op("mul", x, x, dtype=REAL), REAL)
+    root = b.op("sqrt", total, dtype=REAL)
+    assert b.op("mul", root, root, dtype=REAL) is total
+    other = b.op("sqrt", b.reduce("sum", x, REAL), dtype=REAL)
+    assert b.op("mul", other, other, dtype=REAL).op == "mul"

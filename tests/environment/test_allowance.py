@@ -49,6 +49,15 @@ def test_a_machine_too_busy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert left.why("full") == "no time left in plan full (the machine is busy: 0 s have passed)"
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_a_budgets_end_is_an_end_and_is_said(device: str) -> None:
+    """Whatever work is left: beyond the moment that the caller names nothing more is done, and the words say why."""
+    left = Allowance(device, 3600.0, Process(), until=time.monotonic() - 1.0)  # type: ignore[arg-type]
+    assert left.over(more_s=3600.0) and not left.late
+    assert left.why("standard") == "no time left in the budget for more of plan standard"
+    assert not Allowance(device, 3600.0, Process(), until=time.monotonic() + 3600.0).over()  # type: ignore[arg-type]
+
+
 def test_on_a_gpu_the_clock_counts() -> None:
     """Its work is no processor time, and nobody else is on it."""
     left = Allowance("cuda:0", 0.001, Process())  # type: ignore[arg-type]

@@ -41,6 +41,14 @@ def test_the_report_says_what_was_not_tested(judge: Judge) -> None:
     assert any("kernel_share" in line for line in report.not_tested)
 
 
+def test_beyond_a_budget_only_what_is_required_is_done(judge: Judge) -> None:
+    """A budget that is over leaves the plan's required cases and its verdict; what was left out is said."""
+    report = judge("softmax", kernels.candidate("softmax"), "quick", until=0.0)
+    assert report.status is Status.VERIFIED, report.failure
+    assert (len(report.cases), report.dropped, report.asked) == (2, 2, 4)
+    assert any(line.startswith("no time left in the budget for more of plan quick") for line in report.not_tested)
+
+
 WRONG = {
     "off by one": ("softmax", [("c < cols; c += 64) out", "c < cols - 1; c += 64) out")], Status.WRONG, ""),
     "no max subtracted": ("softmax", [("out[c] = expf(in[c] - m) / sum", "out[c] = expf(in[c]) / sum")], Status.WRONG, ""),

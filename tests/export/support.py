@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 from kforge.agent.verify import VerifyOptions, verify
 from kforge.environment.report import Report
@@ -160,3 +162,21 @@ def unverified(folder: Path, module: str = MODULE, options: Options | None = Non
     task, _ = write_project(folder)
     evidence = Evidence(candidate(module, source), task, None, problem="it was never verified")
     return prepare_export(load_task(task), evidence, options or Options())
+
+
+def on_the_emulator(package: Any, made: Candidate, folder: Path) -> Any:
+    """The package's operator on CPU tensors, its launches going to the candidate's kernels on the emulator."""
+    from kforge.worker.construct import import_module
+
+    operator = importlib.import_module(f"{package.__name__}._operator")
+    kernels = importlib.import_module(f"{package.__name__}._kernels").kernels
+    made.write(folder / f"own_{package.__name__}")
+    own = import_module(folder / f"own_{package.__name__}" / made.module)
+    for name, value in vars(own).items():
+        if type(value).__name__ == "Kernel":
+            setattr(type(kernels), name, staticmethod(value))
+    name = operator.QUALIFIED.split("::")[1]
+    operator._library.impl(name, operator._launch, "CPU")
+    if operator.BACKWARD == "kernels":
+        operator._library.impl(f"{name}_backward", operator._derive, "CPU")
+    return operator.operator

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -22,10 +25,29 @@ needs_nvcc = pytest.mark.skipif(NVCC is None, reason="needs nvcc")
 needs_nvrtc = pytest.mark.skipif(not any(ok for ok, _ in compilers().values()), reason="needs NVRTC or nvcc")
 
 
+def _architectures(wheel: Path) -> set[tuple[str, int]]:
+    """What the fat binary of a wheel's library holds, by its headers: ("code" or "ptx", compute capability)."""
+    with zipfile.ZipFile(wheel) as opened:
+        data = opened.read(next(n for n in opened.namelist() if n.endswith(".so")))
+    found = set()
+    for match in re.finditer(b"\x50\xed\x55\xba", data):
+        _, _, header, size = struct.unpack_from("<IHHQ", data, match.start())
+        at = match.start() + header
+        end = at + size
+        while at < end:
+            kind, _, own, length = struct.unpack_from("<HHIQ", data, at)
+            found.add(("code" if kind == 2 else "ptx", struct.unpack_from("<I", data, at + 28)[0]))
+            at += own + length
+    return found
+
+
 @needs_nvcc
 def test_extension_builds_and_passes_its_own_tests(tmp_path: Path) -> None:
-    """One wheel for all Pythons from 3.9 and all torches from 2.10, built without ninja; what needs a GPU is listed."""
-    export = unverified(tmp_path / "task")
+    """One wheel for all Pythons from 3.9 and all torches from 2.10, built without ninja; what needs a GPU is listed.
+
+    It holds code for every architecture that was asked for, and PTX for later ones.
+    """
+    export = unverified(tmp_path / "task", options=Options(archs=("sm_80", "sm_90a", "compute_90")))
     project = tmp_path / "project"
     place(project, sealed(find_format("extension")(export, "0.1.0")))
     tools = tmp_path / "tools"
@@ -40,6 +62,7 @@ def test_extension_builds_and_passes_its_own_tests(tmp_path: Path) -> None:
     assert tried.failed == 0
     assert tried.passed >= 9
     assert not (project / "build").exists()
+    assert _architectures(tried.wheel) == {("code", 80), ("code", 90), ("ptx", 90)}
     import torch
 
     if not torch.cuda.is_available():

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support import MODULE, TRITON, candidate, unverified, write_project
+from support import MODULE, TRITON, candidate, on_the_emulator, unverified, write_project
 
 from kforge.errors import ExportError
 from kforge.export.evidence import Evidence
-from kforge.export.formats import find_format
-from kforge.export.package import Export, Options, prepare_export
-from kforge.export.placing import place, sealed
+from kforge.export.package import Options, prepare_export
 from kforge.export.verifying import translated_candidate
 from kforge.task import load_task
 
@@ -70,40 +66,6 @@ class ModelNew(nn.Module):
 )
 
 
-@pytest.fixture
-def loaded(tmp_path: Path) -> Iterator[Any]:
-    """loaded(export, layout): the exported Python package, imported; forgotten afterwards."""
-    names = []
-
-    def load(export: Export, layout: str = "extension") -> Any:
-        place(tmp_path / "to", sealed(dict(find_format(layout)(export, "0.1.0"))))
-        sys.path.insert(0, str(tmp_path / "to" / "src"))
-        names.append(export.package)
-        return importlib.import_module(export.package)
-
-    yield load
-    for name in [n for n in sys.modules if n.split(".")[0] in names]:
-        del sys.modules[name]
-    sys.path[:] = [p for p in sys.path if p != str(tmp_path / "to" / "src")]
-
-
-def _on_the_emulator(package: Any, folder: Path, with_backward: bool) -> Any:
-    """The package's operator on CPU tensors, its launches going to the candidate's kernels on the emulator."""
-    from kforge.worker.construct import import_module
-
-    operator = importlib.import_module(f"{package.__name__}._operator")
-    kernels = importlib.import_module(f"{package.__name__}._kernels").kernels
-    candidate(PAIR).write(folder / "own")
-    own = import_module(folder / "own" / "shift_kforge.py")
-    for name in ("shift", *(["column_sum"] if with_backward else [])):
-        setattr(type(kernels), name, staticmethod(getattr(own, name)))
-    name = operator.QUALIFIED.split("::")[1]
-    operator._library.impl(name, operator._launch, "CPU")
-    if with_backward:
-        operator._library.impl(f"{name}_backward", operator._derive, "CPU")
-    return operator.operator
-
-
 def _gradients(call: Any, upstream: torch.Tensor) -> list[torch.Tensor]:
     x = torch.arange(30.0).reshape(5, 6).requires_grad_()
     bias = torch.linspace(-1, 1, 6).requires_grad_()
@@ -120,7 +82,7 @@ def test_gradients_are_right_under_every_upstream(tmp_path: Path, loaded: Any, b
     export = unverified(tmp_path, PAIR, Options(name=f"pair_{backward}", backward=backward))
     assert export.backward == ("kernels" if backward == "auto" else "recompute")
     package = loaded(export)
-    operator = _on_the_emulator(package, tmp_path, backward == "auto")
+    operator = on_the_emulator(package, candidate(PAIR), tmp_path)
     torch.manual_seed(0)
     for upstream in (torch.randn(5, 6), torch.randn(6).expand(5, 6), torch.randn(5, 12)[:, ::2]):
         for found, right in zip(_gradients(operator, upstream), _gradients(_reference, upstream), strict=True):
@@ -142,9 +104,29 @@ def test_the_translated_pair_is_what_is_judged(tmp_path: Path) -> None:
     compile(text, "shift_kforge.py", "exec")
 
 
+def test_gradients_that_nobody_needs_are_not_computed(tmp_path: Path, loaded: Any) -> None:
+    """The flags that the candidate's backward asks for are the operator's; what is not needed has no memory."""
+    export = unverified(tmp_path, PAIR, Options(name="pair_needs"))
+    operator = on_the_emulator(loaded(export), candidate(PAIR), tmp_path)
+    module = importlib.import_module("pair_needs._operator")
+    assert "needs_0=needs_[0]" in (tmp_path / "to/pair_needs/src/pair_needs/_operator.py").read_text()
+    kernels = type(importlib.import_module("pair_needs._kernels").kernels)
+    launched = []
+    shift = kernels.shift
+    kernels.shift = staticmethod(lambda *given: (launched.append("shift"), shift(*given)))
+    x, bias = torch.ones(5, 6), torch.ones(6, requires_grad=True)
+    torch.testing.assert_close(*torch.autograd.grad(operator(x, bias).sum(), bias), torch.full((6,), 5.0))
+    assert launched == ["shift"]  # forward alone
+    for given in ([x, bias], [x.to("meta"), bias.to("meta")]):
+        unneeded, needed = module._backward([torch.ones_like(given[0])], [False, True], *given)
+        assert (unneeded.numel(), needed.shape) == (0, (6,))
+    assert "ctx.needs_input_grad[0]" in translated_candidate(export).files["shift_kforge.py"].split("TranslatedPair")[1]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
+        ("return Shift.apply(x, self.bias, self.scale)", "return Shift.apply(x, x, self.scale)", "one tensor"),
         ("save_for_backward(bias)", "save_for_backward(y)", "it saves y, which is neither an input nor a parameter"),
         ("dx, dbias, None", "dx, dbias", "as many gradients as forward has arguments"),
         ("ctx.needs_input_grad[0]", "ctx.anything", "uses ctx in a way that is not translated"),
@@ -178,7 +160,7 @@ def test_what_changes_in_place_is_declared(tmp_path: Path, loaded: Any) -> None:
     export = prepare_export(load_task(task), evidence, Options(name="pair_in_place"))
     assert export.interface.mutated == ("x",)
     package = loaded(export)
-    operator = _on_the_emulator(package, tmp_path, False)
+    operator = on_the_emulator(package, candidate(module), tmp_path)
     assert str(operator._schema).endswith("shift(Tensor(a!) x, Tensor bias) -> ()")
     x, bias = torch.ones(5, 6).t().contiguous().t(), torch.arange(6.0)
     assert operator(x, bias) is None
@@ -186,7 +168,7 @@ def test_what_changes_in_place_is_declared(tmp_path: Path, loaded: Any) -> None:
     runtime = importlib.import_module("pair_in_place._runtime")
     assert "no gradients" in runtime.differentiated({"x": torch.ones(3, requires_grad=True)}, {})
     assert runtime.differentiated({"x": torch.ones(3)}, {}) == ""
-    text = (tmp_path / "to" / "src" / "pair_in_place" / "ops.py").read_text()
+    text = (tmp_path / "to" / "pair_in_place" / "src" / "pair_in_place" / "ops.py").read_text()
     assert "operator(x, state['bias'])\n        return x\n" in text
 
 
@@ -200,7 +182,7 @@ def test_a_triton_candidate_is_wrapped_with_triton_op(tmp_path: Path, loaded: An
     with torch._subclasses.fake_tensor.FakeTensorMode():
         y = operator(torch.empty(3, 24), torch.empty(24))
     assert y.shape == (3, 24)
-    text = (tmp_path / "to" / "src" / "triton_shift" / "_operator.py").read_text()
+    text = (tmp_path / "to" / "triton_shift" / "src" / "triton_shift" / "_operator.py").read_text()
     assert "torch.library.triton_op(QUALIFIED, _launch" in text
     assert package.NAMESPACE.startswith("triton_shift_")
 

@@ -100,6 +100,25 @@ def test_python_plans(softmax: tuple[Kernel, ...], tmp_path: Path) -> None:
             assert (cluster, cooperative, workspace) == ((1, 1, 1), False, 0)
 
 
+def test_shared_memory_opt_in_is_never_lowered(tmp_path: Path) -> None:
+    """Plans of one function share its attribute: the largest request stands, and is made once."""
+    text = render_template("package/kernels_aot.py.j2", {"namespace": "opt_in", "archs": ["sm_90a"], "kernels": []})
+    namespace: dict[str, Any] = {"__file__": __file__}
+    exec(compile(re.sub(r"^_library.*$", "", text, flags=re.M), "kernels_aot.py", "exec"), namespace)
+    asked = []
+
+    class Driver:
+        def cuFuncSetAttribute(self, function: Any, attribute: int, value: int) -> int:
+            return asked.append((attribute, value)) or 0
+
+    namespace |= {"_driver": Driver, "_function": lambda device, file, symbol: symbol}
+    for shared in (32 << 10, 100 << 10, 60 << 10, 100 << 10, 200 << 10):
+        plan = (("a.cubin", "k"), (4, 1, 1), (64, 1, 1), (1, 1, 1), shared, False, 0)
+        function, grid, _, held, _, count, _ = namespace["_made_ready"](plan, 0)
+        assert (function, grid.x, held, count) == ("k", 4, shared, 0)
+    assert asked == [(8, 100 << 10), (8, 200 << 10)]
+
+
 HARNESS = """
 #include <cstdio>
 int main() {{

@@ -59,6 +59,27 @@ def test_arguments_by_name_are_put_in_order() -> None:
     assert "kernels.shift(x, bias, y, 2.0, x.numel(), x.shape[1])" in _translated(named).launching  # type: ignore[attr-defined]
 
 
+COUNTED = """        y = torch.empty_like(x)
+        step = 0
+        for axis in (1, 0) if x.dim() == 2 else (0,):
+            if x.stride(axis) < step:
+                raise ValueError("x is transposed")
+            step = x.stride(axis)
+"""
+
+
+def test_loops_over_literals_leave(tmp_path: Path) -> None:
+    """Rounds that stand in the text are shape arithmetic; with a launch inside they would be a schedule."""
+    module = MODULE.replace("        y = torch.empty_like(x)\n", COUNTED)
+    found = _translated(module)
+    assert "for axis in (1, 0) if x.dim() == 2 else (0,):" in found.launching  # type: ignore[attr-defined]
+    assert "for axis in (1, 0)" in found.faking  # type: ignore[attr-defined]
+    assert unverified(tmp_path, module).interface.calls["shift"]
+    launching = module.replace("step = x.stride(axis)\n", "shift(x, self.bias, y, 1.0, 1, axis)\n")
+    with pytest.raises(ExportError, match="'for' is not translated"):
+        _translated(launching)
+
+
 REFUSED = {
     "while": (
         "        y = torch.empty_like(x)\n        while x.dim() > 9:\n            pass\n",

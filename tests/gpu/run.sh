@@ -75,7 +75,7 @@ beside() { # as `group`, beside the others; on the second GPU where there is one
 }
 
 t=tests/gpu
-with_alone="$t/test_ceilings.py $t/test_timing_gpu.py $t/test_memory_gpu.py $t/test_worker_gpu.py $t/test_environment_gpu.py
+with_alone="$t/test_ceilings.py $t/test_export.py $t/test_timing_gpu.py $t/test_memory_gpu.py $t/test_worker_gpu.py $t/test_environment_gpu.py
     $t/test_redteam_gpu.py $t/test_workers_gpu.py $t/test_sessions.py"
 for file in $t/test_*.py; do
     grep -q "\$t/$(basename "$file")" "$0" || { echo "$file is in no group"; failed=1; }

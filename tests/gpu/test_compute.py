@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kforge.engine.calls import halved, precision, vendor
 from kforge.engine.calls.settings import Setting, settings_module
@@ -14,11 +15,13 @@ from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
 from kforge.engine.handlers import products
 from kforge.engine.proposing import make_plan
+from kforge.kernel import overrides
 from kforge.kernel.candidate import Candidate
 from kforge.task import Precision, Task, capture, matmul_precision
 from tests.engine.support import load_model, task_from
 from tests.engine.test_precision import kinds as product_kinds
 from tests.engine.test_precision import tf32
+from tests.engine.test_product import LAYOUTS, own, product_task
 from tests.engine.test_settings import OP, loaded
 
 pytestmark = pytest.mark.gpu
@@ -142,6 +145,28 @@ def test_convolution_errors(layer: str, x: str, way: str, tmp_path: Path) -> Non
         assert rms(got[image], exact[image]) <= allowed, f"image {image}"
 
 
+@pytest.mark.parametrize("cluster", (1, 2))
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_own_product_errors(name: str, cluster: int, tmp_path: Path) -> None:
+    """Our product in 16 bits is as exact as the library's, alone and in clusters, also replayed in a CUDA graph."""
+    task = product_task(name, tmp_path)
+    model = load_model(own(task), tmp_path)()
+    constants = {"BN": 256 if cluster == 2 else 128, "STAGES": 4, "CLUSTER": cluster}
+    with torch.no_grad(), overrides({"op_product": constants}):
+        for seed in (0, 1):
+            call = task.make_call(0, seed, "cuda:0")
+            exact = task.reference(*(t.double() for t in call.args))
+            base = rms(task.reference(*call.args), exact)
+            got = model(*call.args)
+            assert rms(got, exact) <= 1.25 * base + 2**-14 * float(exact.square().mean().sqrt()), f"seed {seed}"
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            replayed = model(*call.args)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(replayed, got)
+
+
 def test_settings_replay_graphs(tmp_path: Path) -> None:
     """A module of settings captures one graph a kind of input; earlier results stay what they were."""
     task = task_from(OP, tmp_path)
@@ -158,3 +183,73 @@ def test_settings_replay_graphs(tmp_path: Path) -> None:
         assert got.stride() == wanted.stride()
         torch.testing.assert_close(got, wanted, rtol=1e-2, atol=1e-2)
     assert len(module._run.graphs) == 2
+
+
+ATTENTION = {
+    "plain": ("torch.softmax(q @ k.transpose(-2, -1) / 8, -1) @ v", "float32", (4, 4, 64, 64)),
+    "halves": ("torch.softmax(q @ k.transpose(-2, -1) / 8, -1) @ v", "float16", (4, 4, 64, 64)),
+    "odd": ("torch.softmax(q @ k.transpose(-2, -1) / 8, -1) @ v", "bfloat16", (4, 4, 33, 77)),
+    "causal": ("F.scaled_dot_product_attention(q, k, v, is_causal=True) + 1", "bfloat16", (4, 4, 64, 64)),
+    "shared": (
+        "F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True) + 1",
+        "bfloat16",
+        (4, 2, 64, 64),
+    ),
+    "shared_single": ("F.scaled_dot_product_attention(q, k, v, enable_gqa=True) * 2", "float32", (4, 2, 64, 64)),
+    "biased": ("torch.softmax(q @ k.transpose(-2, -1) / 8 + b, -1) @ v", "float16", (4, 4, 64, 77)),
+    "biased_single": ("torch.softmax(q @ k.transpose(-2, -1) / 8 + b, -1) @ v", "float32", (4, 4, 64, 77)),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention(name: str, tmp_path: Path) -> None:
+    """torch's fused call is as exact as eager, NaN where that is due, and no other operator of torch's runs."""
+    from kforge.environment.allowlist import operator_category
+
+    formula, dtype, (heads, shared, queries, keys) = ATTENTION[name]
+    made = ", ".join(
+        f"torch.randn(2, {h}, {n}, 40, dtype=torch.{dtype})"
+        for h, n in ((heads, queries), (shared, keys), (shared, keys))
+    )
+    parameters, made = (
+        ("q, k, v, b", f"{made}, torch.randn({keys}, dtype=torch.{dtype})")
+        if "+ b" in formula
+        else (
+            "q, k, v",
+            made,
+        )
+    )
+    text = (
+        f"import torch\nimport torch.nn.functional as F\n\n\ndef reference({parameters}):\n    return {formula}\n\n\n"
+    )
+    task = task_from(f"{text}def get_inputs():\n    return [{made}]\n", tmp_path)
+    candidate = candidate_of(task, attention=True)
+    assert "scaled_dot_product_attention(" in candidate.files["op_kforge.py"]
+    model, call = load_model(candidate, tmp_path)(), task.make_call(0, 1, "cuda:0")
+    with torch.no_grad(), Seen() as seen:
+        got = model(*call.args)
+    assert not [op for op in seen.operators if operator_category(op) is None]
+    reference = task.make_reference(0, "cuda:0")
+    wanted = task.run(reference, call)
+    exact = reference(*(t.double() for t in call.args))
+    error, base = ((x.double() - exact).square().mean().sqrt() for x in (got, wanted))
+    assert error <= (2.0 if dtype == "float32" else 1.25) * base + 1e-7
+    odd = [t.clone() for t in call.args]
+    odd[0][0, 0, 2, 1], odd[1][1, 0, 4, 0] = float("nan"), float("inf")
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        truth = reference(*(t.double() for t in odd))
+    with torch.no_grad():
+        again = model(*odd)
+    assert torch.equal(again.isnan(), truth.isnan())
+
+
+class Seen(torch.utils._python_dispatch.TorchDispatchMode):
+    """The operators that run beneath it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators.append(str(func))
+        return func(*args, **(kwargs or {}))

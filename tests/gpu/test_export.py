@@ -139,3 +139,46 @@ def test_a_triton_candidate_leaves_with_triton_op(tmp_path: Path) -> None:
     done = _exported(tmp_path, task, module, "extension")
     assert done.tried is not None
     assert (done.tried.failed, done.tried.skipped) == (0, 0)
+
+
+ROWS = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(4096, 8192)]
+"""
+
+
+@pytest.mark.alone
+def test_a_packages_benchmark_repeats_the_accepted_speed(tmp_path: Path) -> None:
+    """The judge's ratio, within the noise of both measurements, by the script that ships."""
+    from kforge.agent.verify import VerifyOptions, verify
+    from kforge.engine import propose
+    from kforge.export.exporting import Request, export
+    from kforge.task import capture, load_task
+
+    path = tmp_path / "rows.py"
+    path.write_text(ROWS)
+    task = load_task(path)
+    candidate = next(iter(propose(task, capture(task, device="cuda:0"), arch="sm_90a", device="cuda:0")))
+    candidate.write(tmp_path / "out")
+    module, state = tmp_path / "out" / candidate.module, tmp_path / ".kforge"
+    options = VerifyOptions(plan="quick", device="cuda:0", state=state)
+    report, _ = verify(path, module, options, lambda kind, data: None)
+    assert report.status.value == "verified" and report.speedup is not None
+    request = Request(
+        module, tmp_path / "to", state, "aot", path, force=True, plan="none", build=False, device="cuda:0"
+    )
+    export(request, lambda kind, data: None)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "to" / "src")}
+    command = [sys.executable, "benchmarks/benchmark.py", "--check"]
+    done = subprocess.run(command, cwd=tmp_path / "to", env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith("repeats"), done.stdout

@@ -26,6 +26,7 @@ from kforge.kernel import launchers as registry
 from kforge.kernel.candidate import Candidate
 from kforge.task.call import Call
 from kforge.worker import Limits, Zygote
+from tests.kernel.test_tensor_map import BOXES, FORMS, copied, multiplied
 
 pytestmark = pytest.mark.gpu
 
@@ -409,3 +410,20 @@ def test_second_device() -> None:
     for _ in range(2):
         kernel(x, y, 1024, 2.0, False)
         assert torch.equal(y, x * 2) and torch.cuda.current_device() == 0
+
+
+@pytest.mark.parametrize("box", BOXES)
+@pytest.mark.parametrize("at", [-2, 3])
+def test_tensor_copies(box: tuple[int, int, str], at: int) -> None:
+    """Tensor maps encoded by the driver copy boxes as the emulator's do, partly outside of a tensor too."""
+    got, wanted = copied(*box, at, "cuda")
+    assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tensor_core_forms(form: tuple[int, str, bool]) -> None:
+    """wgmma on what tensor copies leave in shared memory gives what the emulator gives."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("wgmma is Hopper's alone")
+    got, wanted = multiplied(*form, "cuda")
+    assert torch.equal(got, wanted)

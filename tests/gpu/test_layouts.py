@@ -88,3 +88,39 @@ def test_more_than_two_to_the_31(tmp_path: Path) -> None:
     task = function_task("return x.t().contiguous()", "torch.randn(70, 37).half()", tmp_path)
     model = load_model(proposals(task)[0], tmp_path)().cuda()
     assert torch.equal(model(x)[-8:, -8:], x[-8:, -8:].t())
+
+
+@pytest.mark.parametrize(
+    "body",
+    (
+        "return torch.i0(x), torch.special.i0e(x), torch.special.i1(x), torch.special.i1e(x)",
+        "return torch.digamma(x), torch.polygamma(1, x.abs() + 0.01), torch.special.erfcx(x)",
+        "y = torch.tanh(x / 9)\nreturn torch.erfinv(y), torch.special.ndtri(y.abs()), torch.special.log_ndtr(x)",
+        "return torch.sigmoid(x).amax(1), (-x).exp().amin(1), F.max_pool1d(torch.tanh(x), 5, 1, 2)",
+        "return torch.nanmedian(x, 1)[0], torch.quantile(x, 0.3, 1)",
+    ),
+)
+def test_functions_of_the_device(body: str, tmp_path: Path) -> None:
+    """Special functions, extremes of monotone ones and order statistics are as accurate as torch's on the device."""
+    task = function_task(body, "torch.randn(40, 60)", tmp_path)
+    x = torch.randn(300, 1000, device="cuda") * torch.linspace(0.1, 20, 1000, device="cuda")
+    check(task, proposals(task)[:1], Call((x,)), tmp_path)
+
+
+@pytest.mark.parametrize("scale", (1.0, 100.0))
+def test_running_logarithms(scale: float, tmp_path: Path) -> None:
+    """Every schedule, where a tile's elements are near each other and where they are hundreds apart; -inf and NaN."""
+    task = function_task("return torch.logcumsumexp(x, 1)", "torch.randn(4, 1024)", tmp_path)
+    x = torch.randn(70, 20000, device="cuda") * scale
+    x[1, :50], x[2, 9000], x[3, 7] = -torch.inf, torch.inf, torch.nan
+    check(task, proposals(task), Call((x,)), tmp_path)
+
+
+def test_structure_of_products(tmp_path: Path) -> None:
+    """Traces, batched diagonal factors and whole sums of products, without the product."""
+    body = "return torch.trace(x @ y), (x @ y).mean(), torch.diag_embed(x) @ y.expand(x.shape[0], -1, -1)"
+    task = function_task(body, "torch.randn(40, 40), torch.randn(40, 40)", tmp_path, "x, y")
+    candidate = proposals(task)[0]
+    assert "torch.mm" not in candidate.files["op_kforge.py"] and "torch.bmm" not in candidate.files["op_kforge.py"]
+    call = Call((torch.randn(512, 512, device="cuda"), torch.randn(512, 512, device="cuda")))
+    check(task, [candidate], call, tmp_path)

@@ -384,9 +384,9 @@ def test_signature_where_the_source_hides_it() -> None:
 
 
 def test_tensor_map_is_refused_clearly() -> None:
-    """A tensor map parameter, which cannot be passed yet, is named."""
+    """A plain tensor for a tensor map parameter is refused with the parameter's name and the remedy."""
     kernel = Kernel("k", 'extern "C" __global__ void k(const __grid_constant__ CUtensorMap map, float* y) {}\n')
-    assert "argument 'map' is a CUtensorMap, which kforge cannot pass yet" in _call(kernel, X, Y).message
+    assert "argument 'map' is a CUtensorMap and got" in _call(kernel, X, Y).message
 
 
 def test_module_shares_one_cubin() -> None:

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kforge.cli.profile_text import headline, power_text, report
+from kforge.agent.profile import Profiled, summary
+from kforge.agent.tools.profiling import roofline_line
+from kforge.cli.profile_text import headline, power_text, report, stage_lines
 from kforge.profiling.evidence import Evidence, KernelEvidence, Kind, Power, StageOne, Timeline
 from kforge.profiling.feedback import feedback
 
@@ -22,6 +24,32 @@ def test_headroom_names_the_baseline_it_is_over() -> None:
     assert headline(EVIDENCE) == "op on NVIDIA H200: memory bound, headroom 1.50x (compile_default over the floor)"
     full = replace(STAGE, headroom=1.02, no_room=True)
     assert headline(replace(EVIDENCE, stage=full)).endswith("no room: keep PyTorch")
+
+
+def test_a_task_shorter_than_a_launch_is_measured_by_launches() -> None:
+    """There the floor of the work is no aim: room and candidate are told in launches, for a person and for a model."""
+    stage = replace(
+        STAGE, kind=Kind.LATENCY, floor_us=0.11, memory_us=0.11, compute_us=0.03, baselines_us={"eager": 5.0},
+        candidate_us=2.9, headroom=45.0,
+    )  # fmt: skip
+    evidence = replace(EVIDENCE, stage=stage)
+    words = (
+        "op on NVIDIA H200: latency bound, a launch takes longer than the work, headroom 2.50x (eager over one launch)"
+    )
+    assert headline(evidence) == words
+    lines = stage_lines(stage)
+    limits = "(memory 0.11 us, arithmetic 0.03 us at full rate; NVIDIA H200, calibrated)"
+    assert lines[0] == f"one launch takes 2 us at least, the work in it 0.11 us {limits}"
+    assert lines[-1] == "candidate 2.9 us, 1.4 launches"
+    data = summary("op", Profiled(evidence, feedback(evidence), None))["roofline"]
+    assert (data["headroom"], data["headroom_over_launch"]) == (45.0, 2.5)
+    told = roofline_line(data)
+    assert "less than one launch (2 us), headroom 2.50x (the faster baseline over one launch)" in told
+    assert "of the floor" not in told
+    plain = summary("op", Profiled(EVIDENCE, feedback(EVIDENCE), None))["roofline"]
+    assert plain["headroom_over_launch"] is None
+    assert "headroom 1.50x over the faster baseline, the candidate achieves 83% of the floor" in roofline_line(plain)
+    assert stage_lines(STAGE)[0].endswith("(NVIDIA H200, calibrated); one launch takes 2 us")
 
 
 @pytest.mark.parametrize(

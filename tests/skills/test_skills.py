@@ -22,7 +22,8 @@ from tests.skills.kernels import NAMES, SKILLS, load_module, record
 ROOT = SKILLS.parent
 ASKED = {
     "reduction", "softmax", "norm", "pointwise", "transpose", "atomics-histogram", "launch-and-graphs",
-    "alignment-and-layouts", "memory-hierarchy", "precision", "reading-a-profile", "debugging-a-wrong-kernel",
+    "alignment-and-layouts", "memory-hierarchy", "precision", "reading-a-profile", "debugging-a-wrong-kernel", "scan",
+    "pooling",
 }  # fmt: skip
 SECTIONS = (
     "When", "The kernel", "Measured", "What to try, in this order", "Pitfalls", "Findings that point here"

@@ -8,6 +8,7 @@ from typing import Any
 from textual import events
 
 from kforge.ui.app import KforgeApp
+from kforge.ui.files import excerpt
 from tests.ui.driving import driven, on_screen, until
 from tests.ui.scripted_core import FILES, KERNEL
 
@@ -123,6 +124,31 @@ def test_a_huge_paste_takes_the_colours(op: Path) -> None:
         assert buffer.text == before
 
     driven(op, act)
+
+
+def test_of_a_huge_file_an_excerpt_is_shown(op: Path) -> None:
+    """Five megabytes, or one endless line: the beginning, read only, with the reason; changes outside still count."""
+    head = "import torch\n"
+    op.write_text(head + "TABLE = 1  # a line of some length\n" * 150_000)
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        buffer = app.desk.editor.current
+        assert buffer.document.line_count == 2000 and buffer.text.startswith(head)
+        assert buffer.path is None and buffer.read_only
+        await until(pilot, lambda: "read only, 5.3 MB: an excerpt, edit it in another program" in on_screen(app))
+        await pilot.press("x", "ctrl+s")
+        assert op.stat().st_size > 5_000_000 and buffer.text.startswith(head)
+        op.write_text(head + "T = [" + "0, " * 20_000 + "]\n")
+        await until(pilot, lambda: "T = [0" in buffer.text)
+        assert max(map(len, buffer.document.lines)) < 600
+        await until(pilot, lambda: "changed on disk: softmax.py" in app.bar.noticed)
+
+    driven(op, act)
+    assert excerpt(head) == (head, "")
+    assert excerpt("0" * 20_000) == (
+        "0" * 500 + " ...",
+        "a line of 20000 characters: an excerpt, edit it in another program",
+    )
 
 
 def test_wide_and_combining_characters(op: Path) -> None:

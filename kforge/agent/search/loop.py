@@ -17,9 +17,9 @@ from kforge.agent.search.strategy import ENGINE, Selection, Strategy
 from kforge.agent.search.tree import ROOT, Node, Tree
 
 if TYPE_CHECKING:
+    from kforge.agent.attempts import Attempt
     from kforge.agent.control import Control
     from kforge.agent.proposers import Proposer
-    from kforge.agent.workbench import Attempt
     from kforge.kernel.candidate import Candidate
 
 

@@ -11,7 +11,8 @@ from kforge.agent.tools.toolbox import UNREADABLE, Toolbox, ToolError, clip, sho
 from kforge.agent.tools.words import attempt_text, side_by_side, time_lines
 
 if TYPE_CHECKING:
-    from kforge.agent.workbench import Attempt, Workbench
+    from kforge.agent.attempts import Attempt
+    from kforge.agent.workbench import Workbench
     from kforge.kernel.candidate import Candidate
 
 _MOST_LINES = 3000  # of a file in a comparison, whose time may grow with the square

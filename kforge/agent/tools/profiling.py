@@ -38,11 +38,15 @@ def roofline_line(roofline: Mapping[str, Any]) -> str:
         return "roofline: unknown, nothing could be counted"
     words = f"roofline: {roofline['bound']} bound, floor {roofline['floor_ms']:.4g} ms"
     words += f" on {roofline['ceilings']} ({roofline['source']})"
-    if roofline.get("headroom") is not None:
+    if roofline["bound"] == "latency" and roofline.get("launch_ms"):
+        words += f", which is less than one launch ({roofline['launch_ms'] * 1e3:.3g} us)"
+    if roofline.get("headroom_over_launch") is not None:
+        words += f", headroom {roofline['headroom_over_launch']:.2f}x (the faster baseline over one launch)"
+    elif roofline.get("headroom") is not None:
         words += f", headroom {roofline['headroom']:.2f}x over the faster baseline"
     elif roofline.get("headroom_reason"):
         words += f", headroom unknown: {roofline['headroom_reason']}"
-    if roofline.get("achieved") is not None:
+    if roofline.get("achieved") is not None and roofline.get("headroom_over_launch") is None:
         words += f", the candidate achieves {roofline['achieved']:.0%} of the floor"
     return words + (": no room, keep PyTorch" if roofline.get("no_room") else "")
 

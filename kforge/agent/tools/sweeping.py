@@ -9,7 +9,8 @@ from kforge.agent.tools.toolbox import UNREADABLE, Toolbox, ToolError, clip, unr
 from kforge.agent.tools.words import attempt_text, table
 
 if TYPE_CHECKING:
-    from kforge.agent.workbench import Attempt, Workbench
+    from kforge.agent.attempts import Attempt
+    from kforge.agent.workbench import Workbench
     from kforge.environment.tuning import Space
     from kforge.kernel.candidate import Candidate
 

@@ -9,7 +9,7 @@ from kforge.agent.tools.toolbox import clip
 from kforge.environment.report import CaseResult, Report, Status
 
 if TYPE_CHECKING:
-    from kforge.agent.workbench import Attempt
+    from kforge.agent.attempts import Attempt
 
 _DETAIL = 5000
 _CASES = 3

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kforge.engine.calls.attention import ATTENTION
 from kforge.engine.calls.precision import BY_PRECISION, lowering
 
 if TYPE_CHECKING:
@@ -34,19 +36,50 @@ def library_plans(
         switches.append({})
     if scheme:
         switches.append({"scheme": scheme})
+    attends = multiplies and any("_softmax" in str(n.target) for n in capture.graph.nodes)
+    if attends:
+        switches += [{"attention": True, "scheme": scheme}] + ([{"attention": True}] if scheme else [])
     if convolves and on_gpu:
         switches += [{"halved": True, "scheme": scheme}, {"last": True, "scheme": scheme}]
     found = []
     for switch in switches:
         made = planned(library=True, **switch)
-        found += [m for m in made if not switch or any(c.call.scheme or c.call.last for c in m[0].parts.calls)]
+        wanted = {ATTENTION} if switch.get("attention") else set()
+        found += [m for m in made if not switch or wanted <= _schemes(m) != {""}]
 
     def total(made: Made) -> float:
         calls = made[0].parts.calls
         return seconds(made) + sum(lowering(step, capture.precision.value).seconds for step in calls)
 
-    own_first = all(map(_depthwise, convolves)) if convolves else not scheme
+    own_first = all(map(_depthwise, convolves)) if convolves else not scheme and not any(map(_attends, found))
     return sorted(found, key=total), own_first
+
+
+MULTIPLIED = ("mm", "addmm", "bmm", "baddbmm")
+EMULATED = 100_000_000
+"""Operations that the emulator multiplies in half a second."""
+
+
+def own_plans(capture: Capture, arch: str, device: str, planned: Callable[..., list[Made]]) -> list[Made]:
+    """The plan whose products in 16 bits are kernels of ours (families/product.py), from Ampere on."""
+    from kforge.engine.families.product import multiplies
+
+    nodes = [n for n in capture.graph.nodes if is_library(n) and n.meta["val"].dtype.itemsize == 2]
+    products = [n for n in nodes if str(n.target).removeprefix("aten.").split(".")[0] in MULTIPLIED]
+    work = sum(2 * n.meta["val"].numel() * n.args[-2].meta["val"].shape[-1] for n in products)
+    older = int(arch.removeprefix("sm_").rstrip("af")) < 80
+    if not products or older or (not device.startswith("cuda") and work > EMULATED):
+        return []
+    return [made for made in planned(own=True) if any(map(multiplies, made[1]))]
+
+
+def _schemes(made: Made) -> set[str]:
+    """How the library's calls of a plan differ from plain ones."""
+    return {c.call.scheme or ("last" if c.call.last else "") for c in made[0].parts.calls}
+
+
+def _attends(made: Made) -> bool:
+    return ATTENTION in _schemes(made)
 
 
 def _depthwise(node: Any) -> bool:
@@ -56,4 +89,4 @@ def _depthwise(node: Any) -> bool:
 
 def is_library(node: Any) -> bool:
     """Whether a node is a product or a convolution."""
-    return node.op == "call_function" and any(w in str(node.target) for w in ("mm", "convolution"))
+    return node.op == "call_function" and re.search(r"\.(\w*mm|convolution)\.", str(node.target)) is not None

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from kforge.engine.calls.vendor import LIBRARY, CallStep, Operand, VendorCall, as_view
 from kforge.engine.coalescing import substitute
+from kforge.engine.emit.cgen import C_TYPES
 from kforge.engine.graph.ir import Buffer, Builder
 from kforge.engine.graph.state import replaces
 from kforge.engine.graph.tensors import Cut, Tensor
+from kforge.errors import NoCandidate
 
 if TYPE_CHECKING:
     from kforge.engine.partition import Partition, Stage
@@ -32,7 +34,8 @@ class LibraryCalls:
         """A library's step, after those that its operands need."""
         assert tensor.vendor is not None
         dense = tensor.vendor.last and not tensor.vendor.scheme
-        operands = tuple(self._operand(operand, dense) for operand in tensor.vendor.operands)
+        along = tensor.vendor.along
+        operands = tuple(self._operand(operand, dense, along) for operand in tensor.vendor.operands)
         level = max(
             (self.home[t].level + 1 for t, b in self.materialised.items() if b in _buffers(operands)), default=0
         )
@@ -43,6 +46,7 @@ class LibraryCalls:
                 return
         number = len(self.calls) + 1
         kind = "convolved" if tensor.vendor.operator.startswith("conv") else "product"
+        kind = "attended" if tensor.vendor.operator.endswith("attention") else kind
         name = kind if number == 1 else f"{kind}_{number}"
         results = tensor.vendor.results
         names = [name, *(f"{name}_{label}" for label in tensor.vendor.labels)]
@@ -52,21 +56,45 @@ class LibraryCalls:
         for t, buffer in zip(results, buffers, strict=True):
             self.materialised[t], self.home[t] = buffer, step
 
-    def _operand(self, tensor: Tensor, dense: bool = False) -> Operand:
-        """A view of something in memory, `dense`: in its own order; what there is none of, a kernel writes first."""
+    def _operand(self, tensor: Tensor, dense: bool = False, along: bool = False) -> Operand:
+        """A view of something in memory; what there is none of, a kernel writes first.
+
+        dense: in its own order; along: its last dimension innermost, be it a part of something.
+        """
         while True:
             try:
-                found = as_view(self.builder, tensor, self.materialised)
+                found = as_view(self.builder, tensor, self.materialised, strided=along)
             except Cut as cut:
                 if cut.tensor.vendor is not None:
                     self._call(cut.tensor)
                     continue
                 found = None
-            if found is not None and not (dense and (found.order != tuple(sorted(found.order)) or found.expanded)):
+            moved = found is not None and (found.order != tuple(sorted(found.order)) or bool(found.expanded))
+            if found is not None and not (dense and moved) and not (along and not found.along):
                 return found
+            if not dense and (inner := self._moved(tensor, along)) is not None:
+                self._operand(inner)  # written as it is: what moves it is a view
+                if as_view(self.builder, tensor, self.materialised, strided=along) is not None:
+                    continue
+            if tensor.dtype not in C_TYPES:
+                raise NoCandidate(f"no kernel holds elements of dtype {tensor.dtype}", operator=f"dtype {tensor.dtype}")
             buffer = Buffer(self._temporary(tensor.name or "operand"), tensor.dtype, tensor.shape, LIBRARY)
             stage = self.place(tensor, buffer)
             self.materialised[tensor], self.home[tensor] = buffer, stage
+
+    def _moved(self, tensor: Tensor, along: bool) -> Tensor | None:
+        """What a computed tensor is a view of, where that is computed, too; of its type, and no larger."""
+        if len(tensor.inputs) != 1 or tensor.reduction is not None:
+            return None
+        inner = tensor.inputs[0]
+        if inner.buffer is not None or inner.vendor is not None or inner.dtype != tensor.dtype:
+            return None
+        stand_in = Buffer("inner", inner.dtype, inner.shape, LIBRARY)
+        try:
+            view = as_view(self.builder, tensor, {**self.materialised, inner: stand_in})
+        except Cut:
+            return None
+        return inner if view is not None and view.buffer is stand_in and (view.along or not along) else None
 
     def view_of_result(self, tensor: Tensor) -> Operand | None:
         """An output that is a library's result as it is, or a view of it."""

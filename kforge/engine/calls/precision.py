@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kforge.engine.calls import halved
-from kforge.engine.calls.vendor import RATES, TF32_RATE, CallStep, Lowering, Operand, plain
+from kforge.engine.calls import attention, bands, halved
+from kforge.engine.calls.vendor import INTEGER, RATES, TF32_RATE, CallStep, Lowering, Operand, integers, plain
 from kforge.engine.emit.hostcode import Host
 from kforge.engine.emit.kernelcode import Constant, KernelCode, render
 from kforge.engine.graph.ir import Program
@@ -74,14 +74,22 @@ def lowering(step: CallStep, precision: str = "highest") -> Lowering:
     """How a library step is computed: by its scheme, else by the library's own call. precision: the task's."""
     if step.call.scheme == halved.HALVED:
         return halved.lowering(step)
+    if step.call.scheme == INTEGER:
+        return integers(step)
+    if step.call.scheme == attention.ATTENTION:
+        return attention.lowering(step)
+    band = step.call.facts.get("band")
     if not step.call.scheme:
-        return plain(step, precision)
+        whole = plain(step, precision)
+        return whole if band is None else bands.lowering(step, whole)
     scheme = SCHEMES[step.call.scheme]
     sides = [_along_rows(step.operands[0], left=True), _along_rows(step.operands[1], left=False)]
     function = f"product_of_{'two_halves' if scheme.low else 'halves'}_{''.join('cr'[s] for s in sides)}"
+    function += "_in_band" if band else ""
 
     def lines(step: CallStep, host: Host, operands: list[str], variables: Mapping[str, str]) -> list[str]:
         given = [Operand(o.buffer, o.shape).python(host) for o in step.operands]
+        given += [bands.written(band)] if band else []
         return [f"{', '.join(b.name for b in step.results)} = {function}({', '.join(given)})"]
 
     kernels = []
@@ -91,14 +99,16 @@ def lowering(step: CallStep, precision: str = "highest") -> Lowering:
         )
     unique = tuple({k.name: k for k in [*kernels, _kernel("mend", scheme)]}.values())
     padded = step.result.shape[1] != step.others[1].shape[0]
-    helpers = (PRODUCT, _function(function, scheme, sides[0], sides[1], padded))
+    adding = (bands.IN_BAND, PRODUCT, PRODUCT_IN_BAND) if band else (PRODUCT,)
+    helpers = (*adding, _function(function, scheme, sides[0], sides[1], padded, bool(band)))
     idea = (
         "operands as two halves each, three products of halves, partial sums added in single precision"
         if scheme.low
         else "operands as halves scaled by powers of two, with TF32's mantissa at twice its rate"
     )
     sizes = [step.result.shape[0].hint(), step.result.shape[1].hint(), step.call.operands[0].shape[1].hint()]
-    return Lowering(lines, seconds(scheme.name, *sizes), idea, unique, helpers)
+    part = bands.share(step) if band else 1.0
+    return Lowering(lines, seconds(scheme.name, *sizes) * part, idea, unique, helpers)
 
 
 def chunk_of(depth: int) -> int:
@@ -162,10 +172,18 @@ def add_product(sums, a, b, scale, keep):
         torch.addmm(sums, a, b, out_dtype=torch.float32, beta=keep, alpha=scale, out=sums)'''
 
 
-def _function(name: str, scheme: Scheme, left_rows: bool, right_rows: bool, padded: bool) -> str:
+PRODUCT_IN_BAND = '''\
+def add_product_in_band(sums, a, b, scale, keep, low, high):
+    """As add_product, where low <= column - row <= high."""
+    for rows, columns in strips(sums.shape[1], sums.shape[0], low, high):
+        add_product(sums[rows, columns], a[rows], b[:, columns], scale, keep)'''
+
+
+def _function(name: str, scheme: Scheme, left_rows: bool, right_rows: bool, padded: bool, band: bool) -> str:
     """The host function: a and b lie in memory as the kernels read them, the right one transposed if `right_rows`.
 
-    padded: rows of sums end on a whole vector; else they are as long as the result has columns.
+    padded: rows of sums end on a whole vector; else they are as long as the result has columns. band: only a band of
+    the product is computed.
     """
     columns, height = "-(-columns // 8) * 8", "rows" if left_rows else "-(-rows // 8) * 8"
     right = "b_halves.t()" if right_rows else "b_halves"
@@ -178,6 +196,7 @@ def _function(name: str, scheme: Scheme, left_rows: bool, right_rows: bool, padd
         accuracy="as accurate as in single precision" if scheme.low else "as accurate as in TF32",
         left_rows=left_rows,
         right_rows=right_rows,
+        band=band,
         low=scheme.low,
         small=SMALL,
         least=LEAST_DEPTH,

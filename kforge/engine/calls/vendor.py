@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kforge.engine.graph.ir import Buffer, Builder
 from kforge.engine.graph.symbols import Poly, Size, Var, product
@@ -26,12 +26,14 @@ LIBRARY = "library"
 
 @dataclass(eq=False)
 class VendorCall:
-    """operator: mm, bmm, addmm or conv1d-3d, conv_transpose1d-3d. keywords: written after the operands as they are.
+    """operator: mm, bmm, addmm, conv1d-3d, conv_transpose1d-3d or scaled_dot_product_attention. keywords: written after
+    the operands as they are.
 
     operations: multiplications and additions at the captured sizes, for the prediction of time. last: of a convolution,
     operands and result lie channels-last, as dense tensors (n, ..., c). scheme: how the
     product is computed (precision.py, halved.py), "" by one call. results: its tensors, several with a scheme; labels:
-    names of those after the first.
+    names of those after the first. along: the last dimension of each operand lies along memory. names: keywords
+    of operands, "" for those by position. facts: what else its lowering has to know.
     """
 
     operator: str
@@ -41,22 +43,42 @@ class VendorCall:
     last: bool = False
     scheme: str = ""
     labels: tuple[str, ...] = ()
+    along: bool = False
+    names: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
     results: list[Tensor] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A strided view of a buffer: `buffer.view(shape).permute(order).expand(expanded)`, each part only where needed."""
+    """A strided view of a buffer: `buffer.view(shape).permute(order).expand(expanded)`, each part only where needed.
+
+    strides: of a part of a buffer, instead of all that, with the place of its first element.
+    """
 
     buffer: Buffer
     shape: tuple[Poly, ...] = ()
     order: tuple[int, ...] = ()
     expanded: tuple[Poly, ...] = ()
+    strides: tuple[Poly, ...] = ()
+    first: Poly = field(default_factory=Poly)
+
+    @property
+    def along(self) -> bool:
+        """Whether its last dimension lies along memory."""
+        if self.strides:
+            return self.strides[-1].constant == 1
+        last = len(self.order) - 1
+        repeated = bool(self.expanded) and self.shape[self.order[last]].constant == 1 != self.expanded[last].constant
+        return not self.order or (self.order[last] == last and not repeated)
 
     def python(self, host: Host, name: str = "") -> str:
         """The view as a person would write it."""
         text = name or self.buffer.name
         shape = self.buffer.shape
+        if self.strides:
+            sizes, steps = (f"({', '.join(map(host.size, given))})" for given in (self.shape, self.strides))
+            return f"{text}.as_strided({sizes}, {steps}{f', {host.size(self.first)}' if self.first.terms else ''})"
         if self.shape != shape:
             text += f".view({', '.join(_size(host, s, self.shape) for s in self.shape)})"
         if self.order != tuple(range(len(self.order))):
@@ -134,8 +156,11 @@ def vendor_tensor(shape: Sequence[Poly], dtype: str, call: VendorCall, name: str
     return result
 
 
-def as_view(builder: Builder, tensor: Tensor, ready: Mapping[Tensor, Buffer]) -> Operand | None:
-    """`tensor` as a view of a buffer in memory, or None where it is computed or no such view. Raises Cut."""
+def as_view(builder: Builder, tensor: Tensor, ready: Mapping[Tensor, Buffer], strided: bool = False) -> Operand | None:
+    """`tensor` as a view of a buffer in memory, or None where it is computed or no such view. Raises Cut.
+
+    strided: a part of a buffer is such a view, too.
+    """
     loops = [Var(f"v{k}", s) for k, s in enumerate(tensor.shape)]
     index = tuple(Poly() if v.size.constant == 1 else Poly.of(v) for v in loops)
     value = Context(builder, materialised=dict(ready)).value(tensor, index)
@@ -144,9 +169,11 @@ def as_view(builder: Builder, tensor: Tensor, ready: Mapping[Tensor, Buffer]) ->
     if value.buffer.dtype != tensor.dtype:
         return None
     strides = [value.index.coefficient(v) for v in loops]
-    if value.index != sum((Poly.of(v) * s for v, s in zip(loops, strides, strict=True)), Poly()):
-        return None
-    return _ordered(value.buffer, tensor.shape, strides)
+    first = value.index - sum((Poly.of(v) * s for v, s in zip(loops, strides, strict=True)), Poly())
+    if found := _ordered(value.buffer, tensor.shape, strides) if not first.terms else None:
+        return found
+    steady = all(isinstance(a, Size) for p in (first, *strides) for a in p.atoms())
+    return Operand(value.buffer, tensor.shape, strides=tuple(strides), first=first) if strided and steady else None
 
 
 def _ordered(buffer: Buffer, shape: tuple[Poly, ...], strides: list[Poly]) -> Operand | None:
@@ -172,6 +199,7 @@ def _ordered(buffer: Buffer, shape: tuple[Poly, ...], strides: list[Poly]) -> Op
 
 
 RATES = {"float32": 4.8e13, "float16": 6.5e14, "bfloat16": 6.5e14, "float64": 5.5e13}
+RATES |= {"int8": 1e15, "float8_e4m3fn": 1.1e15, "float8_e5m2": 1.1e15}
 """Operations a second of the library's products on one H200, TF32 off."""
 TF32_RATE, CONVOLUTION_RATE = 3.8e14, 1.7e14
 
@@ -180,17 +208,44 @@ def plain(step: CallStep, precision: str = "highest") -> Lowering:
     """The library's own call at the task's precision."""
 
     def lines(step: CallStep, host: Host, operands: list[str], variables: Mapping[str, str]) -> list[str]:
-        given = [*operands, *(f"{name}={value!r}" for name, value in step.call.keywords.items())]
+        names = step.call.names or ("",) * len(operands)
+        given = [f"{name}={text}" if name else text for name, text in zip(names, operands, strict=True)]
+        given += [f"{name}={value!r}" for name, value in step.call.keywords.items()]
         function = f"channels_last_{step.call.operator}" if step.call.last else f"torch.{step.call.operator}"
         return [f"{step.result.name} = {function}({', '.join(given)})"]
 
-    tf32 = step.result.dtype == "float32" and (precision != "highest" or step.call.operator.startswith("conv"))
+    narrow = step.call.operands[0].dtype
+    tf32 = narrow == step.result.dtype == "float32" and (
+        precision != "highest" or step.call.operator.startswith("conv")
+    )
     rate = CONVOLUTION_RATE if step.call.operator.startswith("conv") else TF32_RATE
-    seconds = 5e-6 + step.call.operations / (rate if tf32 else RATES.get(step.result.dtype, 4.8e13))
+    seconds = 5e-6 + step.call.operations / (rate if tf32 else RATES.get(narrow, 4.8e13))
     seconds *= 0.5 if step.call.last else 20 if "groups" in step.call.keywords else 1  # what it takes in torch's format
     how = "on channels-last operands" if step.call.last else "as it is"
     helpers = (channels_last(step.call.operator, len(step.result.shape)),) if step.call.last else ()
     return Lowering(lines, seconds, f"torch.{step.call.operator} {how}", helpers=helpers)
+
+
+INTEGER = "integer"
+"""The scheme of products that are computed in floats by the reference and in integers by us."""
+
+INTEGER_PRODUCT = '''\
+def integer_product(a, b):
+    """a @ b of integers of eight bits in 32 bits, exact; at sizes that are not the library's in double precision."""
+    depth = a.shape[1]
+    if not 8 <= depth <= 1 << 16 or (a.is_cuda and (a.shape[0] <= 16 or depth % 8 or b.shape[1] % 8)):
+        return torch.mm(a.double(), b.double()).int()
+    return torch._int_mm(a, b)'''
+
+
+def integers(step: CallStep) -> Lowering:
+    """A product of integers of eight bits, of any size."""
+
+    def lines(step: CallStep, host: Host, operands: list[str], variables: Mapping[str, str]) -> list[str]:
+        return [f"{step.result.name} = integer_product({', '.join(operands)})"]
+
+    seconds = 5e-6 + step.call.operations / RATES["int8"]
+    return Lowering(lines, seconds, "a product of integers, which is exact", helpers=(INTEGER_PRODUCT,))
 
 
 SMALL = 8_000_000_000

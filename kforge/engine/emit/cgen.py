@@ -24,6 +24,19 @@ C_TYPES = {
     "uint8": "unsigned char",
     "bool": "bool",
 }
+WORDS = {
+    "add": "sum",
+    "sub": "difference",
+    "mul": "product",
+    "div": "quotient",
+    "where": "chosen",
+    "sqrt": "root",
+    "rsqrt": "inverse_root",
+    "abs": "magnitude",
+    "exp": "power",
+    "neg": "negative",
+}
+"""Names of values that op.py gives none."""
 FLOAT_MAX = 2.0**128 - 2.0**103  # from here on a number rounds to infinity in single precision
 FLOAT_MIN = 2.0**-150  # and down from here to zero
 BYTES = {
@@ -76,6 +89,7 @@ class Types:
     real: str
     aliases: dict[str, str] = field(default_factory=dict)  # torch dtype -> alias
     bound: dict[str, str] = field(default_factory=dict)  # alias -> buffer that binds it
+    fixed: bool = False  # the kernels hold for the dtypes that they were captured with, no others
 
     @staticmethod
     def of(programs: Iterable[Program], real: str) -> Types:
@@ -313,9 +327,9 @@ def wished_name(e: Expr, final: set[int] = frozenset()) -> str:  # type: ignore[
         return e.origin.name
     if e.op == "load" and e.buffer is not None:
         return f"{e.buffer.name}_value"
-    return {"add": "sum", "sub": "difference", "mul": "product", "div": "quotient", "where": "chosen"}.get(
-        e.op, f"{e.op}_value"
-    )
+    if e.op == "cast" and e.args[0].op == "index":
+        return "number"
+    return WORDS.get(e.op, f"{e.op}_value")
 
 
 def named_steps(roots: list[Expr], known: set[int]) -> list[Expr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from kforge.engine.graph.formats import DENSE
 from kforge.engine.graph.importer import Graph
 from kforge.engine.graph.ir import Buffer, Expr, walk
 from kforge.engine.graph.state import State, host_lines
+from kforge.engine.graph.strides import Layout, inputs_of, written
 from kforge.engine.graph.symbols import product
 from kforge.engine.graph.tensors import Tensor
 from kforge.engine.partition import Partition
@@ -82,13 +83,14 @@ def forward_lines(
         lines.append(f"if {copied.condition()}:  # then torch copies nothing")
         lines.append(f"    return {copied.python()}{shaped}")
     layouts = {b.name: t.layout for b, t in zip(plan.parts.outputs, tensors, strict=True) if t.layout is not None}
+    layouts = {name: rule for name, rule in layouts.items() if inputs_of(rule)}  # others always lie as captured
     formats = {
         b.name: t.format
         for b, t in zip(plan.parts.outputs, tensors, strict=True)
         if t.format is not None and b.name not in layouts
     }
-    followed = [*(layout.name for layout in layouts.values()), *(b.name for b, _ in formats.values())]
-    for name in dict.fromkeys(followed):
+    rules = [*layouts.values(), *(rule for rule, _ in formats.values())]
+    for name in dict.fromkeys(b.name for rule in rules for b in inputs_of(rule)):
         lines.append(f"{name}_given = {name}")
     lines += [line for line in host_lines(plan.state, before=True) if line not in lines]
     for p in plan.pieces:
@@ -114,16 +116,29 @@ def forward_lines(
         lines.append(f"{name} = {name}.permute({', '.join(map(str, back))})")
     for name, layout in layouts.items():
         if name in outputs:
-            lines.append(f"{name} = like({name}, {layout.name}_given)")
-    for name, (buffer, row) in formats.items():
+            lines += _laid(name, layout, host, plan.graph.odd)
+    for name, (layout, row) in formats.items():
+        source = f"{layout.name}_given" if isinstance(layout, Buffer) else written(layout, host.size, host.shape)
         if name in outputs and row:
-            lines.append(f"{name} = ordered({name}.unsqueeze(-2), {buffer.name}_given.unsqueeze(-2)).squeeze(-2)")
+            lines.append(f"{name} = ordered({name}.unsqueeze(-2), {source}.unsqueeze(-2)).squeeze(-2)")
         elif name in outputs:
-            dense = ", dense=True" if buffer.kind == DENSE else ""
-            lines.append(f"{name} = ordered({name}, {buffer.name}_given{dense})")
+            dense = ", dense=True" if isinstance(layout, Buffer) and layout.kind == DENSE else ""
+            lines.append(f"{name} = ordered({name}, {source}{dense})")
     lines += host_lines(plan.state, before=False)
     lines.append(f"return {_tree(plan.result)}")
     return lines
+
+
+def _laid(name: str, layout: Layout, host: Host, odd: Collection[str]) -> list[str]:
+    """Lines that give an output the strides of torch's; where inputs are contiguous as captured it has them."""
+    if isinstance(layout, Buffer):
+        return [f"{name} = like({name}, {layout.name}_given)"]
+    line = f"{name} = laid({name}, {written(layout, host.size, host.shape)})"
+    names = [b.name for b in inputs_of(layout)]
+    if any(n in odd for n in names):
+        return [line]
+    dense = " and ".join(f"{n}_given.is_contiguous()" for n in names)
+    return [f"if not {dense if len(names) == 1 else f'({dense})'}:", f"    {line}"]
 
 
 def _segments(parts: Partition, choices: Sequence[Choice]) -> Iterator[CallStep | list[Choice]]:

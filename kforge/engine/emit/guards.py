@@ -140,7 +140,7 @@ def dtypes(tensors: Sequence[Buffer], types: Types) -> list[str]:
 
 def _followed(dtype: str, floating: set[str], types: Types) -> tuple[str, ...]:
     """The dtypes that tensors captured as `dtype` may have."""
-    if types.real != "float" or dtype not in types.aliases:
+    if types.fixed or types.real != "float" or dtype not in types.aliases:
         return (dtype,)
     if len(floating) == 1:
         return FOLLOWED

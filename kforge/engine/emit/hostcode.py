@@ -114,8 +114,9 @@ def launch_lines(
     lines: list[str] = []
     for k, code in enumerate(options):
         last = not code.limit
-        arguments = [b.name for b in code.program.buffers]
-        arguments += [local.get((code.name, s)) or host.size(p) for s, p in code.sizes.items()]
+        sizes = {s: local.get((code.name, s)) or host.size(p) for s, p in code.sizes.items()}
+        arguments = [text.format(", ".join(sizes[s] for s in shape)) for text, shape in code.operands]
+        arguments += [*code.passed, *sizes.values(), *code.counts]
         call = f"{variables[code.name]}({', '.join(arguments)})"
         if last and not lines:
             return [call]

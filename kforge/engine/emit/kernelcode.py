@@ -21,7 +21,12 @@ class KernelCode:
     """One __global__ function and how to launch it.
 
     template: its template parameters in order (types, then constants). sizes: size parameter -> polynomial over tensor
-    sizes. limit: launch condition over size parameters, '' if it always applies. schedule: name in the registry.
+    sizes. types, strided: of a kernel without a program, the parameter that binds each type, and those whose strides are
+    passed. limit: launch condition over size parameters, '' if it always applies. schedule: name in the registry.
+    operands: first arguments, as Python with {} for a shape, and that shape as size parameters.
+    pointers: what is passed as pointers, where that is not all of the program's buffers.
+    counts: arguments after the sizes, as Python. functions: of the module, that arguments call. seconds: predicted,
+    where bytes do not say it.
     """
 
     name: str
@@ -43,6 +48,14 @@ class KernelCode:
     zeroed: bool = False
     limit: str = ""
     size_types: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    strided: tuple[str, ...] = ()
+    cluster: str = ""
+    operands: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    pointers: tuple[str, ...] | None = None
+    counts: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    seconds: float = 0.0
 
     @property
     def expression(self) -> str:
@@ -57,7 +70,12 @@ class KernelCode:
 
     @property
     def arguments(self) -> list[str]:
-        return [b.name for b in self.program.buffers] + list(self.sizes)
+        return [*self.passed, *self.sizes]
+
+    @property
+    def passed(self) -> list[str]:
+        """The buffers that are passed as pointers."""
+        return [b.name for b in self.program.buffers] if self.pointers is None else list(self.pointers)
 
 
 @lru_cache(maxsize=1)

@@ -32,9 +32,9 @@ class PairCode(RowCode):
         )
         first, shift = outside.fresh("first_value"), outside.fresh("shift")
         self.names.taken |= {first, shift}
-        real = self.types.real
-        self.lines.add(f"const {real} {first} = {exists} ? {scope.text(pair.body, 2)} : {real}(0);")
-        self.lines.add(f"const {real} {shift} = isfinite({first}) ? {first} : {real}(0);")
+        real, zero = self.types.real, self.types.literal(0, REAL)
+        self.lines.add(f"const {real} {first} = {exists} ? {scope.text(pair.body, 2)} : {zero};")
+        self.lines.add(f"const {real} {shift} = isfinite({first}) ? {first} : {zero};")
         self.shifts[id(pair)] = shift
 
     def _load_plain(self, e: Expr, scope: Scope) -> str:

@@ -51,6 +51,7 @@ class RowCode(ReducingCode):
         """gathered: those at a position that was loaded itself, once the row's loads are on their way."""
         found = [e for p in self.passes[1:] for s in p.row_stores for e in walk([s.value], into_reductions=False)]
         loads = [e for e in dict.fromkeys(found) if e.op == "load" and not is_element(e, self.program.cols)]
+        loads = [e for e in loads if all(b.op != "reduce" for b in walk([e]))]
         waiting = {e.uid for e in loads if any(b is not e and b.op == "load" for b in walk([e]))}
         loads = [e for e in loads if (e.uid in waiting) == gathered and e.uid not in self.scope.known]
         for e in loads:
@@ -95,7 +96,8 @@ class RowCode(ReducingCode):
     def what(self, p: Pass) -> str:
         """A comment that says what a pass is for, with its lines of op.py."""
         parts = [pair.title for pair in p.pairs]
-        parts += [self._sources(self._describe(r), r) for r in p.reductions]
+        described = [self._sources(self._describe(r), r) for r in p.reductions]
+        parts += [one.replace(" ", "s ", 1) if described.count(one) > 1 else one for one in dict.fromkeys(described)]
         parts += [self._sources(f"{s.buffer.name}", s.value) for s in p.stores]
         return ", ".join(parts)
 

@@ -68,7 +68,7 @@ class ScanCode(RowCode):
     def _vectors(self, tile: str, stop: str = "") -> Iterator[None]:
         column, at, end = self.style.column, self.at, stop or self.style.end
         with self.lines.block("for (int k = 0; k < ITEMS; ++k)", unroll=True):
-            position = f"{tile} + {self.offset()}" if tile else self.offset()
+            position = self.offset() if tile in ("", "0") else f"{tile} + {self.offset()}"
             if self.backwards:
                 self.lines.add(f"const {column} {at} = {end} - VEC - ({position});")
             else:
@@ -213,11 +213,14 @@ class ScanCode(RowCode):
         """What is scanned, over the whole tile; behind the end of the row stands what changes nothing."""
         name, ctype = self.running[e.uid], self._value_type(e)
         self.lines.comment(self._sources(TITLES[e.kind], e))
-        self.lines.add(f"{ctype} {name}[ITEMS][VEC];")
         neutral = identity("max" if e.kind == "logsumexp" else e.kind, e.args[0].dtype, self.types)
-        with self.lines.block("for (int k = 0; k < ITEMS * VEC; ++k)", unroll=True):
-            empty = f"{ctype}{{{neutral}, -1}}" if e.kind.startswith("arg") else neutral
-            self.lines.add(f"{name}[k / VEC][k % VEC] = {empty};")
+        if e.kind == "sum":
+            self.lines.add(f"{ctype} {name}[ITEMS][VEC] = {{}};")
+        else:
+            self.lines.add(f"{ctype} {name}[ITEMS][VEC];")
+            with self.lines.block("for (int k = 0; k < ITEMS * VEC; ++k)", unroll=True):
+                empty = f"{ctype}{{{neutral}, -1}}" if e.kind.startswith("arg") else neutral
+                self.lines.add(f"{name}[k / VEC][k % VEC] = {empty};")
         with self.vectors(p), self.of_elements(e.args[0], p) as value:
             ranked = f"{{{value}, static_cast<int>({self._position(e)})}}" if e.kind.startswith("arg") else value
             self.lines.add(f"{name}[k][j] = {ranked};")
@@ -230,7 +233,8 @@ class ScanCode(RowCode):
         name = self.running[e.uid]
         inclusive = "false" if self._exclusive(e) else "true"
         direction = "true" if self.backwards else "false"
-        self.lines.add(f"{self.function}<{inclusive}, {direction}>({name}, {name}_carry, {self._scratch(e)});")
+        function = "log_scan" if e.kind == "logsumexp" and self.function == "scan" else self.function
+        self.lines.add(f"{function}<{inclusive}, {direction}>({name}, {name}_carry, {self._scratch(e)});")
 
     def _exclusive(self, e: Expr) -> bool:
         assert e.index is not None

@@ -34,7 +34,7 @@ class SlidingBase:
     def __post_init__(self) -> None:
         names = [b.name for b in self.program.buffers]
         self.names = Names({*names, *self.sizes.params, *RESERVED.split()})
-        loops = {"DEPTHS": "d", "ROWS": "r", "COLS": "c", "slice": "z", "row": "y"}
+        loops = {"DEPTHS": "d", "ROWS": "r", "COLS": "c", "slice": "z", "row": "h"}
         self.loop = {of: self.names.fresh(wish) for of, wish in loops.items()}
         self.out = Lines()
         self.rank = len(self.sliding.lines)
@@ -216,6 +216,10 @@ class SlidingBase:
     def _outputs(self, name: str) -> None:
         """Stores of the tile, a line at a time, with what is computed of each result."""
         self._hoist([s.value for s in self.program.stores])
+        places = {f"{s.buffer.name} ({s.value.origin.file}:{s.value.origin.line})": None
+                  for s in self.program.stores if s.value.origin is not None}  # fmt: skip
+        if places:
+            self.out.comment(", ".join(places))
         self.exchange()
         lines = list(zip(self.sliding.lines, self.places, self.counts, strict=True))[:-1]
 

@@ -57,11 +57,11 @@ class SlidingCode(SlidingBase):
 
     def _constants(self) -> None:
         inner = self.sliding.lines[-1]
-        step = f" * {inner.stride}" if inner.stride > 1 else ""
-        note = "columns that the tile reads of a line"
-        self.out.add(f"constexpr int SPAN = (COLS - 1){step} + {inner.extent};  // {note}")
+        span = f"(COLS - 1) * {inner.stride} + {inner.extent}" if inner.stride > 1 else f"COLS + {inner.extent - 1}"
+        self.out.add(f"constexpr int SPAN = {span};  // columns that the tile reads of a line")
         if inner.padding:
-            self.out.add(f"constexpr int LEAD = ({inner.padding} + VEC - 1) / VEC * VEC;")
+            whole = "the padding in whole vectors"
+            self.out.add(f"constexpr int LEAD = ({inner.padding} + VEC - 1) / VEC * VEC;  // {whole}")
             self.out.add(f"constexpr int SHIFT = LEAD - {inner.padding};  // the first of them in the first vector")
             self.out.add("constexpr int VECTORS = (SHIFT + SPAN + VEC - 1) / VEC;")
         else:

@@ -13,9 +13,17 @@ from kforge.engine.emit.forwardcode import Choice, Plan, forward_lines
 from kforge.engine.emit.kernelcode import KernelCode, bind_types, render
 from kforge.engine.emit.reducing import SLOT_BYTES
 from kforge.engine.emit.text import fold
+from kforge.engine.emit.tidy import tidy
+from kforge.engine.handlers.special import HELPERS as SPECIAL
 from kforge.kernel.candidate import Candidate
 
-INCLUDES = (("halves", "cuda_fp16.h"), ("held", "cuda_pipeline.h"), ("draw", "kforge/philox.h"))
+INCLUDES = (
+    ("hopper", "cuda.h"),
+    ("product", "stdint.h"),
+    ("halves", "cuda_fp16.h"),
+    ("held", "cuda_pipeline.h"),
+    ("draw", "kforge/philox.h"),
+)
 """Headers that helpers need."""
 
 
@@ -53,8 +61,10 @@ def _cuda(plan: Plan, codes: list[KernelCode], idea: str) -> str:
         room=ROOM,
         low="halves_low" in use,
         counted="counted" in use,
+        special=any(f"{function}(" in c.text for c in codes for function in SPECIAL.values()),
+        half="f16" if "product_f16" in use else "bf16",
     )
-    return re.sub(r"\n{3,}", "\n\n", body).rstrip() + "\n"
+    return tidy(body)
 
 
 def _sentence(text: str, width: int) -> list[str]:
@@ -76,15 +86,16 @@ def _module(
         if name in taken:
             variables[name] = f"{name}_kernel"
     forward = forward_lines(plan, choices, variables, calls)
-    helpers = [*plan.user.helpers, *dict.fromkeys(text for call in calls for text in call.helpers)]
+    functions = [*(f for call in calls for f in call.helpers), *(f for code in codes for f in code.functions)]
+    helpers = [*plan.user.helpers, *dict.fromkeys(functions)]
     imports = sorted(set(plan.user.imports) | {"import torch", "from torch import nn"}, key=_import_order)
     if not any(re.search(r"\bnn\b", t) for t in [plan.user.head, *plan.user.members, *plan.user.helpers]):
         imports.remove("from torch import nn")
     if any("torch.nn as nn" in i for i in imports) and "from torch import nn" in imports:
         imports.remove("from torch import nn")
     body = "\n".join([*forward, *plan.user.members, *helpers])
-    follows, orders = " like(" in body, " ordered(" in body
-    if not follows and not orders and not re.search(r"\btorch\b", body + plan.user.head):
+    follows, orders, lays = " like(" in body, " ordered(" in body, " laid(" in body
+    if not follows and not orders and not lays and not re.search(r"\btorch\b", body + plan.user.head):
         imports.remove("import torch")
     text = render(
         "candidate/module.py.j2",
@@ -95,9 +106,13 @@ def _module(
         kernels=[_declaration(c, variables[c.name], plan.types) for c in codes],
         like=follows,
         ordered=orders,
+        laid=lays,
+        bare="bare(" in body,
+        joined="joined(" in body,
         helpers=helpers,
         head=plan.user.head,
         seeds=bool(plan.graph.seeds),
+        maps=any("TensorMap(" in text for text in functions),
         members=plan.user.members,
         signature=plan.user.signature,
         body=forward,
@@ -117,19 +132,21 @@ def _declaration(code: KernelCode, variable: str, types: Types) -> dict[str, Any
     def values(mapping: Mapping[str, Any]) -> str:
         return "{" + ", ".join(f'"{k}": {v!r}' for k, v in mapping.items()) + "}"
 
-    bound = {t: b for t, b in bind_types(code.program, types).items() if t in code.template}
+    bound = {t: b for t, b in bind_types(code.program, types).items() if t in code.template} | dict(code.types)
     return {
         "variable": variable,
         "expression": code.expression,
         "grid": code.grid,
         "block": code.block,
         "shared": code.shared,
+        "cluster": code.cluster,
         "constants": values(code.constants),
         "types": "{" + ", ".join(f'"{k}": "{v}"' for k, v in bound.items()) + "}" if bound else "",
         "tune": [(k, "[" + ", ".join(map(repr, v)) + "]") for k, v in code.tune.items()],
         "require": [(k, _wrapped(v)) for k, v in code.require.items()],
         "tuned": [(f'"{c}"' if c != "True" else "True", values(v)) for c, v in code.tuned],
         "workspace": code.workspace,
+        "strided": "(" + ", ".join(f'"{name}"' for name in code.strided) + ")" if code.strided else "",
     }
 
 

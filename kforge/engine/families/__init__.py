@@ -13,10 +13,11 @@ from kforge.engine.graph.ir import Program
 @dataclass(frozen=True)
 class Target:
     """What the kernels will run on and meet: multiprocessors that are there at least; the longest dimension of any
-    input variant, an upper bound on the rows to prepare for (0: only those of the first)."""
+    input variant, an upper bound on the rows to prepare for (0: only those of the first); the architecture."""
 
     multiprocessors: int = 132
     longest: int = 0
+    arch: str = "sm_90a"
 
 
 Family = Callable[[Program, Types, str, Target], Iterator[KernelCode]]
@@ -41,6 +42,7 @@ def kernels_for(program: Program, types: Types, name: str, target: Target) -> li
         columns,
         gather,
         pointwise,
+        product,
         row,
         scan,
         shared_rows,
@@ -49,6 +51,8 @@ def kernels_for(program: Program, types: Types, name: str, target: Target) -> li
         window,
     )
 
+    if product.multiplies(program):
+        return list(REGISTRY["product"](program, types, name, target))
     if program.scans:
         return [code for own in ("sort", "scan") for code in REGISTRY[own](program, types, name, target)]
     found = [code for family in REGISTRY.values() for code in family(program, types, name, target)]

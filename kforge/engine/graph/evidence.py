@@ -11,7 +11,14 @@ from typing import Any
 class Evidence:
     """What the graphs of other input variants say: is a literal a fixed number or a fraction of a size?"""
 
-    def __init__(self, module: Any, variants: Callable[[], list[Any]], names: dict[str, tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        module: Any,
+        variants: Callable[[], list[Any]],
+        names: dict[str, tuple[str, str]],
+        probed: bool = False,
+    ) -> None:
+        self.probed = probed  # graphs for other sizes are compared with what was imported (probing.py)
         self._module, self._variants = module, variants
         self._readable = {readable: placeholder for placeholder, (readable, _) in names.items()}
         self._aligned: list[dict[Any, Any]] | None = None

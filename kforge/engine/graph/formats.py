@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kforge.engine.graph.ir import Buffer
+from kforge.engine.graph.strides import Layout
 from kforge.engine.graph.tensors import Tensor
 
 IMAGES = {
@@ -24,13 +25,16 @@ IMAGES = {
     "upsample_bilinear2d": 4,
     "upsample_bicubic2d": 4,
     "upsample_trilinear3d": 5,
+    "_upsample_bilinear2d_aa": 4,
+    "_upsample_bicubic2d_aa": 4,
 }
 """Operators whose result follows an operand of so many dimensions."""
 ANY_RANK = {"convolution", "conv2d", "conv3d", "constant_pad_nd"}
 ANY_RANK |= {f"_native_batch_norm_legit{form}" for form in ("", "_functional", "_no_training")}
 ON_CPU = {"reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d", "roll"}
 ON_CPU |= {"native_group_norm"}
-"""Those that follow on the CPU, and give contiguous results on a GPU."""
+SHUFFLES = {"channel_shuffle", "native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle"}
+"""Those that follow on the CPU, and give contiguous results on a GPU; shuffles are views and copies in a graph."""
 ROWS = {"max_pool1d_with_indices", "avg_pool1d", "adaptive_avg_pool1d", "adaptive_max_pool1d"}
 """Those that torch computes as images of height one."""
 ROWS_ON_GPU = {"max_pool1d"}
@@ -39,8 +43,8 @@ CONTIGUOUS = {"tril", "triu"}
 """Composites of pointwise operators whose result is contiguous whatever the operand is."""
 
 DENSE = "dense"  # kind of an input whose strides of dimensions of size one do not count
-Format = tuple[Buffer, bool]
-"""The input that a result follows; True where both are images of height one without that dimension."""
+Format = tuple[Layout, bool]
+"""What a result follows; True where both are images of height one without that dimension."""
 
 
 def follow(node: Any, result: Any) -> None:
@@ -50,6 +54,10 @@ def follow(node: Any, result: Any) -> None:
     device = getattr(value[0] if isinstance(value, (tuple, list)) and value else value, "device", None)
     on_cpu = device is not None and device.type == "cpu"
     any_rank, rows = ANY_RANK | (ON_CPU if on_cpu else set()), ROWS | (set() if on_cpu else ROWS_ON_GPU)
+    if on_cpu and names & SHUFFLES and isinstance(result, Tensor):
+        source = _source(result, 4) if len(result.shape) == 4 else None
+        result.format = None if source is None else source[0]
+        return
     if "view" in str(node.target):  # of all elements as one row
         return
     for t in result if isinstance(result, (tuple, list)) else (result,):
@@ -73,7 +81,8 @@ def _of_batch_norm(node: Any, result: Tensor, found: Format, as_given: bool, on_
     """On a CPU dense channels-last counts, too, where no operator between has put the strides of an input in order; on
     a GPU without weights the strides are the operand's."""
     if on_cpu:
-        return (replace(found[0], kind=DENSE), False) if as_given else found
+        given = found[0]
+        return (replace(given, kind=DENSE), False) if isinstance(given, Buffer) and as_given else found
     if node.args[1] is None:
         result.layout = found[0]
         return None
@@ -95,6 +104,6 @@ def _source(t: Tensor, rank: int) -> tuple[Format, bool] | None:
         t = t.inputs[0]
         if len(t.shape) == rank and t.format is not None:
             return t.format, t.buffer is not None
-        if len(t.shape) == rank and t.layout is not None and len(t.layout.shape) == rank:
+        if len(t.shape) == rank and t.layout is not None:
             return (t.layout, False), True
     return None

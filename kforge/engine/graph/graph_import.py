@@ -14,8 +14,6 @@ from kforge.engine.graph.evidence import Evidence
 from kforge.engine.graph.formats import follow
 from kforge.engine.graph.importer import (
     HANDLERS,
-    KEEPS_STRIDES,
-    PARTS,
     Graph,
     Importer,
     Meta,
@@ -23,35 +21,44 @@ from kforge.engine.graph.importer import (
     cast,
     common_type,
     computing,
-    constant,
+    constants_of,
     layout_of,
     literal,
     pick,
 )
 from kforge.engine.graph.ir import Buffer, Expr, Origin
+from kforge.engine.graph.probing import Resized, contradictions
 from kforge.engine.graph.symbols import Poly, Size
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, from_buffer
+from kforge.engine.graph.viewing import lay_out
 from kforge.engine.handlers.operators import COMPARISONS, POINTWISE
 from kforge.errors import NoCandidate
+
+MANY_ROWS = 26
+"""Rows from which on torch.cdist multiplies matrices."""
 
 
 def import_graph(
     module: Any,
     names: dict[str, tuple[str, str]],
     origins: Callable[[Any], Origin | None],
-    constants: dict[str, float | int | bool] | None = None,
+    constants: dict[str, list[float | int | bool]] | None = None,
     variants: Callable[[], list[Any]] = list,
     pinned: bool = False,
     library: bool = False,
     scheme: str = "",
     halved: bool = False,
     last: bool = False,
+    own: bool = False,
+    attention: Callable[[str], Any] | None = None,
+    resized: Resized | None = None,
 ) -> Graph:
     """Import an fx.GraphModule of core ATen.
 
-    names: placeholder -> (readable name, kind); origins: fx node -> Origin; constants: placeholders that are numbers;
+    names: placeholder -> (readable name, kind); origins: fx node -> Origin; constants: placeholders of known elements;
     variants: gives the same graph for other shapes, asked for only when a literal would fix a size; pinned: parameters
-    cannot have other sizes; library, scheme, halved, last: as Importer has them. NoCandidate names what has no handler.
+    cannot have other sizes; library, scheme, halved, last, own: as Importer has them; resized: gives the graph for any
+    shapes, asked for where literals were taken for sizes. NoCandidate names what has no handler.
     """
     from kforge.engine.handlers import (  # noqa: F401  (they register handlers)
         accumulating,
@@ -62,6 +69,7 @@ def import_graph(
         distances,
         dropout,
         indexing,
+        narrow,
         norms,
         ordering,
         products,
@@ -71,23 +79,25 @@ def import_graph(
         searching,
         skinny,
         slices,
+        special,
         views,
         windows,
     )
 
     known: dict[Size, Poly] = _parameter_sizes(module, names) if pinned else {}
-    evidence = Evidence(module, variants, names)
+    evidence = Evidence(module, variants, names, probed=resized is not None)
     for _ in range(300):
+        imp = Importer(dict(known), evidence, library=library, scheme=scheme, halved=halved, last=last, own=own)
+        imp.attention = attention
         try:
-            return _run(
-                Importer(dict(known), evidence, library=library, scheme=scheme, halved=halved, last=last),
-                module,
-                names,
-                origins,
-                constants or {},
-            )
+            graph = _run(imp, module, names, origins, constants or {})
         except Refine as refine:
             known[refine.size] = refine.value
+            continue
+        wrong = contradictions(imp, graph, module, resized) if resized is not None and imp.guessed else {}
+        if not wrong:
+            return graph
+        known |= wrong
     raise NoCandidate("the sizes of the graph do not settle", operator="shapes")
 
 
@@ -106,13 +116,13 @@ def _run(
     module: Any,
     names: dict[str, tuple[str, str]],
     origins: Callable[[Any], Origin | None],
-    constants: dict[str, float | int | bool],
+    constants: dict[str, list[float | int | bool]],
 ) -> Graph:
     import torch
 
-    values: dict[Any, Any] = {}
+    values = imp.values
     inputs: dict[str, Buffer] = {}
-    real = "float"
+    real, odd = "float", set()
     library = ("mm.default", "convolution", "copy_", "set_")  # their operands and targets are contiguous here
     permuted = not any(name in str(n.target) for n in module.graph.nodes for name in library)
     for node in module.graph.nodes:
@@ -120,8 +130,8 @@ def _run(
         if node.op == "placeholder":
             fake = node.meta.get("val")
             if node.name in constants:
-                number = constants[node.name]
-                values[node] = constant(imp, number, _dtype(fake), fake.dim())
+                numbers = constants[node.name]
+                values[node] = constants_of(imp, numbers, _dtype(fake), tuple(fake.shape))
                 continue
             if not isinstance(fake, torch.Tensor):
                 values[node] = fake
@@ -132,9 +142,10 @@ def _run(
                 symbol = Size(f"{name}_{axis}", int(hint))
                 imp.sources[symbol] = (name, axis)
                 shape.append(imp.resolve(Poly.of(symbol)))
-            _refuse_dtype(fake)
+            _refuse_dtype(node)
             order = _order(fake) if permuted and kind == "input" else ()
             buffer = Buffer(name, _dtype(fake), tuple(shape), kind, order)
+            odd |= set() if fake.is_contiguous() else {name}
             real = "double" if buffer.dtype == "float64" else real
             inputs[node.name] = buffer
             values[node] = from_buffer(buffer)
@@ -142,7 +153,7 @@ def _run(
             raise NoCandidate(f"the graph holds a constant tensor {node.target}", operator="constant tensor")
         elif node.op == "call_function":
             values[node] = _call(imp, node, values)
-            _refuse_dtype(node.meta.get("val"))
+            _refuse_dtype(node)
             real = "double" if getattr(node.meta.get("val"), "dtype", None) == torch.float64 else real
         elif node.op == "output":
             flat = torch.utils._pytree.tree_leaves(node.args[0])
@@ -151,7 +162,7 @@ def _run(
                 owner = inputs.get(n.meta.get("sized_as", "")) if isinstance(n, torch.fx.Node) else None
                 for a, b in zip(value.shape, owner.shape, strict=True) if owner is not None else ():
                     imp.equal(a, b)
-            return Graph(inputs, outputs, imp.known, imp.sources, real, imp.minimum, imp.seeds)
+            return Graph(inputs, outputs, imp.known, imp.sources, real, imp.minimum, imp.seeds, frozenset(odd))
     raise NoCandidate("the graph has no output", operator="output")
 
 
@@ -163,12 +174,25 @@ def _order(fake: Any) -> tuple[int, ...]:
     return order if fake.permute(order).is_contiguous() else ()
 
 
-def _refuse_dtype(value: Any) -> None:
-    """NoCandidate for a tensor whose elements no kernel can hold (uint16, fp8, complex numbers)."""
+def _refuse_dtype(node: Any) -> None:
+    """NoCandidate for a tensor whose elements no kernel can hold (uint16, fp8, complex numbers), but where it is only
+    passed to the library."""
     import torch
 
-    if isinstance(value, torch.Tensor) and _dtype(value) not in C_TYPES:
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and _dtype(value) not in C_TYPES and not _passed_on(node):
         raise NoCandidate(f"no kernel holds elements of dtype {_dtype(value)}", operator=f"dtype {_dtype(value)}")
+
+
+def _passed_on(node: Any) -> bool:
+    """Whether views of a node, or itself, are operands of a library's product and nothing else."""
+    if not node.users or node.op not in ("placeholder", "call_function"):
+        return False
+    seen = {user: str(user.target) for user in node.users}
+    views = [user for user, name in seen.items() if name in ("aten.permute.default", "aten.view.default")]
+    return all(user in views or name == "aten._scaled_mm.default" for user, name in seen.items()) and all(
+        map(_passed_on, views)
+    )
 
 
 def _dtype(value: Any) -> str:
@@ -199,6 +223,9 @@ def _call(imp: Importer, node: Any, values: dict[Any, Any]) -> Any:
     meta = Meta(dtype, shape, imp.operator)
     if packet in POINTWISE or packet in {"full", "full_like", "scalar_tensor"}:
         imp.check_literals(node)
+    if packet in ("mm", "bmm") and "_euclidean_dist" in str(node.meta.get("original_aten")):
+        rows = max(args[0].shape[-2], args[1].shape[-1], key=Poly.hint)
+        imp.at_least(rows, MANY_ROWS)  # torch subtracts fewer, which is more exact where they are near each other
     if packet in HANDLERS:
         result = HANDLERS[packet](imp, meta, *args, **kwargs)
     elif packet in POINTWISE:
@@ -212,26 +239,9 @@ def _call(imp: Importer, node: Any, values: dict[Any, Any]) -> Any:
     for t in result if isinstance(result, (tuple, list)) else (result,):
         if isinstance(t, Tensor) and not t.name:
             t.name = node.name
-        if isinstance(t, Tensor) and packet in PARTS:
-            t.layout = args[0].layout
-        elif (
-            isinstance(t, Tensor)
-            and packet in HANDLERS
-            and packet != "sort"
-            and (packet not in KEEPS_STRIDES or _reorders(kwargs))
-        ):
-            t.layout = None
-    if packet in KEEPS_STRIDES and not _reorders(kwargs) and args and isinstance(args[0], Tensor):
-        result.format = args[0].format
+    lay_out(node, packet, result, args, kwargs, values)
     follow(node, result)
     return result
-
-
-def _reorders(kwargs: dict[str, Any]) -> bool:
-    """Whether a copy asks for another memory format than its operand's."""
-    import torch
-
-    return kwargs.get("memory_format") not in (None, torch.preserve_format)
 
 
 def pointwise(imp: Importer, meta: Meta, packet: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:

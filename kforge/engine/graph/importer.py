@@ -14,15 +14,13 @@ from typing import Any
 
 from kforge.engine.graph.evidence import Evidence, numbers_of
 from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Origin
+from kforge.engine.graph.strides import Layout, joined
 from kforge.engine.graph.symbols import Derived, Poly, Size
-from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
+from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, linear
 from kforge.errors import NoCandidate
 
 Handler = Callable[..., Any]
 HANDLERS: dict[str, Handler] = {}
-# operators whose result torch lays out as their operand; of a part, the order of the dimensions counts
-KEEPS_STRIDES = {"_to_copy", "alias", "clone", "detach", "lift_fresh_copy", "positive"}
-PARTS = {"slice", "split_with_sizes"}
 
 
 class Refine(Exception):
@@ -71,6 +69,7 @@ class Graph:
     real: str = "float"
     minimum: dict[Poly, int] = field(default_factory=dict)
     seeds: dict[Buffer, tuple[Poly, ...]] = field(default_factory=dict)
+    odd: frozenset[str] = frozenset()  # inputs that were not contiguous when captured
 
 
 @dataclass
@@ -82,6 +81,10 @@ class Importer:
     sources: dict[Size, tuple[str, int]] = field(default_factory=dict)
     minimum: dict[Poly, int] = field(default_factory=dict)
     made: dict[str, tuple[Poly, int, int]] = field(default_factory=dict)  # derived sizes by name
+    literals: dict[Size, tuple[Any, Callable[[Any], int]]] = field(default_factory=dict)  # free sizes: node, literal
+    numbers: list[tuple[Any, Poly]] = field(default_factory=list)  # nodes with a number that equals this size
+    values: dict[Any, Any] = field(default_factory=dict)  # of every node
+    guessed: bool = False  # something was taken to be a size because the two were equal
     node: Any = None
     free: int = 0
     operator: str = ""
@@ -91,16 +94,22 @@ class Importer:
     scheme: str = ""  # how products in single precision are computed where that pays (precision.py)
     last: bool = False  # a library's convolutions get channels-last operands
     halved: bool = False  # convolutions at TF32's accuracy by halves, where that pays (halved.py)
+    attention: Callable[[str], Any] | None = None  # attention is torch's call (handlers/attention.py); buffers by name
+    own: bool = False  # products in 16 bits are kernels of ours (tensorcores.py)
 
     # sizes
 
     def size(self, name: str, hint: int) -> Poly:
         return self.resolve(Poly.of(Size(name, hint)))
 
-    def free_size(self, hint: int) -> Poly:
-        """A size that only a literal gives; unified later, or left as that literal."""
+    def free_size(self, hint: int, read: Callable[[Any], int]) -> Poly:
+        """A size that only a literal gives; unified later, or left as that literal. read: finds it in the node."""
         self.free += 1
-        return self.size(f"free_{self.free}", hint) if hint != 1 else Poly.of(1)
+        if hint == 1:
+            return Poly.of(1)
+        self.literals[Size(f"free_{self.free}", hint)] = self.node, read
+        self.guessed = True
+        return self.size(f"free_{self.free}", hint)
 
     def resolve(self, poly: Poly) -> Poly:
         while any(a in self.known for a in poly.atoms()):
@@ -186,6 +195,12 @@ class Importer:
         order = {size: k for k, size in enumerate(self.sources)}
         return -1 if symbol is None else order.get(symbol, len(order))
 
+    def axis(self, shape: Sequence[Poly], dim: int) -> int:
+        """A dimension as a place in the shape; torch gives a single number one, and no kernel here has it."""
+        if not shape:
+            raise self.reject("a tensor without dimensions")
+        return dim % len(shape)
+
     # tensors
 
     def tensor(
@@ -220,13 +235,14 @@ class Importer:
     def check_literals(self, node: Any) -> None:
         """A number that equals a size (or its inverse or root) was probably computed from it.
 
-        Unless another variant has another size and the same number, that size is fixed: numbers such as the 1/n of a
-        mean written by hand would be wrong for other shapes. Sizes below 8 are too often equal by chance.
+        Unless a graph for another size has the same number, that size is fixed: numbers such as the 1/n of a mean
+        written by hand would be wrong for other shapes. Where only other variants can tell, sizes below 8 are left as
+        they are: too many numbers equal them by chance; 1 and 2 always.
         """
         numbers = numbers_of(node)
         for symbol in list(self.sources):
             size = self.resolve(Poly.of(symbol))
-            if size.constant is not None or symbol.hint < 8:
+            if size.constant is not None or symbol.hint < (3 if self.evidence.probed else 8):
                 continue
             forms = [symbol.hint, symbol.hint - 1, 1 / symbol.hint, symbol.hint**0.5, symbol.hint**-0.5]
             # a share spread over a dimension, beside what is left of one: label smoothing is e / n and 1 - e
@@ -234,8 +250,12 @@ class Importer:
             if any(math.isclose(v, f, rel_tol=1e-12) for v in numbers for f in forms):
                 others = self.evidence.nodes(node)
                 same = all(numbers_of(o) == numbers for o in others)
-                if not same or not any(self.evidence.size(o, symbol.name) != symbol.hint for o in others):
+                if same and any(self.evidence.size(o, symbol.name) != symbol.hint for o in others):
+                    continue
+                if not same or not self.evidence.probed:
                     self.fix(size)
+                self.numbers.append((node, size))
+                self.guessed = True
 
     def reject(self, why: str) -> NoCandidate:
         return NoCandidate(f"the engine has no kernel for {self.operator}: {why}", operator=self.operator)
@@ -250,9 +270,28 @@ def constant(imp: Importer, number: float | int | bool, dtype: str, rank: int) -
     return imp.tensor([Poly.of(1)] * rank, dtype, at)
 
 
-def layout_of(operands: Sequence[Tensor], shape: tuple[Poly, ...]) -> Buffer | None:
-    """Whose strides a pointwise result takes: those of the first operand that fills the shape."""
-    return next((t.layout for t in operands if t.shape == shape), None)
+def constants_of(imp: Importer, numbers: Sequence[float | int | bool], dtype: str, shape: Sequence[int]) -> Tensor:
+    """A small tensor whose elements are known, the last dimension first: each use chooses among them."""
+    if len(numbers) == 1:
+        return constant(imp, numbers[0], dtype, len(shape))
+    sizes = tuple(map(Poly.of, shape))
+
+    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
+        b, place = ctx.builder, linear(index, sizes)
+        if place.constant is not None:
+            return literal(ctx, numbers[place.constant], computing(dtype))
+        chosen = literal(ctx, numbers[-1], computing(dtype))
+        for k in range(len(numbers) - 2, -1, -1):
+            here = b.op("eq", b.index(place), b.const(k, "int64"), dtype="bool")
+            chosen = b.op("where", here, literal(ctx, numbers[k], chosen.dtype), chosen, dtype=chosen.dtype)
+        return chosen
+
+    return imp.tensor(sizes, dtype, at)
+
+
+def layout_of(operands: Sequence[Tensor], shape: tuple[Poly, ...]) -> Layout | None:
+    """Whose strides a pointwise result takes."""
+    return joined([(t.layout, t.shape) for t in operands], shape)
 
 
 def _paired(a: Poly, b: Poly) -> list[tuple[Poly, Poly]]:
@@ -298,6 +337,11 @@ def pick(index: Index, shape: tuple[Poly, ...]) -> Index:
     """An index of the broadcast shape as an index of an operand: aligned at the right, zero where it has size one."""
     tail = index[len(index) - len(shape) :]
     return tuple(Poly() if size.constant == 1 else i for i, size in zip(tail, shape, strict=True))
+
+
+def wide(axis: int) -> Callable[[Any], int]:
+    """Reads the size of a dimension of a node's result."""
+    return lambda node: int(node.meta["val"].shape[axis])
 
 
 def common_type(operands: Sequence[Any]) -> str:

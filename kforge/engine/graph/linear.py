@@ -25,8 +25,11 @@ def sum_of_product(imp: Importer, x: Tensor, over: list[int], dtype: str) -> Ten
     x 8,192 then costs one pass over its operands.
     """
     product = _only_product(x)
-    if product is None or len(over) != 1 or x.shape != product.shape:
+    if product is None or x.shape != product.shape:
         return None
+    if len(over) == 2:  # all of it: rows first
+        rows = sum_of_product(imp, x, [1], dtype)
+        return None if rows is None else reduce(imp, "sum", rows, None, False, dtype)
     assert product.factors is not None
     a, b = product.factors
     stand_in = Buffer("a_product", product.dtype, product.shape, "temporary")
@@ -159,34 +162,64 @@ def _join(name: str, left: Expr | None, right: Expr | None, b: Builder) -> Expr 
 
 
 def diagonal_of(imp: Importer, x: Tensor) -> Tensor | None:
-    """The diagonal of a square matrix that is zero elsewhere by construction, as torch.diag makes it; else None."""
-    if len(x.shape) != 2 or x.shape[0].hint() != x.shape[1].hint() or x.dtype not in FLOATS:
+    """The diagonals of square matrices that are zero elsewhere by construction (diag, diag_embed, eye); else None."""
+    if len(x.shape) < 2 or x.shape[-2].hint() != x.shape[-1].hint() or x.dtype not in FLOATS:
         return None
-    i, j = (Poly.of(Var(name, size)) for name, size in zip("ij", x.shape, strict=True))
+    loops = tuple(Poly.of(Var(f"i{k}", size)) for k, size in enumerate(x.shape))
     try:
-        e = Context(Builder(simplify)).value(x, (i, j))
+        b = Builder(simplify)
+        e = Context(b).value(x, loops)
     except Cut:
         return None
-    if e.op != "where" or e.args[0].op != "eq" or e.args[2].op != "const" or e.args[2].value != 0:
+    places = set(loops[-2:])  # torch counts up to small sizes in narrow types
+    same = [
+        v for v in walk([e]) if v.op == "eq" and {(a.args[0] if a.op == "cast" else a).index for a in v.args} == places
+    ]
+    elsewhere = e if not same else _with_false(b, e, same[0])
+    if elsewhere.op != "const" or elsewhere.value != 0:
         return None
-    if {a.index for a in e.args[0].args} != {i, j}:
-        return None
-    imp.equal(*x.shape)
-    return Tensor(x.shape[:1], x.dtype, lambda ctx, k, guard: ctx.value(x, (k[0], k[0]), guard), "diagonal", x.origin,
+    imp.equal(*x.shape[-2:])
+    return Tensor(x.shape[:-1], x.dtype, lambda ctx, k, guard: ctx.value(x, (*k, k[-1]), guard), "diagonal", x.origin,
                   inputs=(x,))  # fmt: skip
+
+
+def _with_false(b: Builder, e: Expr, test: Expr) -> Expr:
+    """`e` where a condition does not hold."""
+    memo: dict[int, Expr] = {test.uid: b.const(False, "bool")}
+    for v in walk([e]):
+        if v.uid not in memo:
+            args = tuple(memo[a.uid] for a in v.args)
+            plain = args == v.args or v.index is not None or v.op in ("reduce", "window")
+            memo[v.uid] = v if plain else b.op(v.op, *args, dtype=v.dtype)
+    return memo[e.uid]
+
+
+def product_at_diagonal(imp: Importer, x: Tensor) -> Tensor | None:
+    """The diagonal of a @ b (hence its trace): sums of a times b transposed, none of the other elements.
+
+    Conditions: the product is computed by a library otherwise, is square, and nothing else wants it.
+    """
+    alone = [n for n in imp.node.all_input_nodes if imp.values.get(n) is x and len(n.users) == 1]
+    if x.factors is None or not alone or x.shape[0] != x.shape[1] or x.dtype not in FLOATS:
+        return None
+    a, b = x.factors
+    turned = imp.view(b, b.shape[::-1], lambda i: i[::-1])
+    return reduce(imp, "sum", op(imp, "mul", a, turned), 1, False, x.dtype)
 
 
 def diagonal_product(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor | None:
     """diag(d) @ b is d times the rows of b, b @ diag(d) its columns times d; None where neither is diagonal.
 
     The reference adds zeros times the other elements: where one of those is not finite the result is NaN. They are
-    counted, in one more pass over b, which is far from a product's cost.
+    counted, in one more pass over b, which is far from a product's cost. Of batches, each product for itself.
     """
     left, right = diagonal_of(imp, a), diagonal_of(imp, b)
     if (left is None) == (right is None):
         return None
-    full, axis = (b, 0) if left is not None else (a, 1)
-    imp.equal(a.shape[1], b.shape[0])
+    full, axis = (b, len(b.shape) - 2) if left is not None else (a, len(a.shape) - 1)
+    imp.equal(a.shape[-1], b.shape[-2])
+    for one, other in zip(a.shape[:-2], b.shape[:-2], strict=True):
+        imp.equal(one, other)
     d = left or right
     assert d is not None
 
@@ -196,12 +229,14 @@ def diagonal_product(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor 
 
     flags = imp.map(odd, full, dtype="int32", compute=REAL)
     count = reduce(imp, "sum", flags, axis, True, "int32")
-    scale = imp.view(d, (d.shape[0], Poly.of(1)), lambda i: i[:1]) if axis == 0 else d
+    shape = list(full.shape)
+    shape[-1 if left is not None else -2] = Poly.of(1)
+    scale = imp.view(d, shape, lambda i: i[:-1] if left is not None else (*i[:-2], i[-1]))
     scaled = op(imp, "mul", full, scale, dtype=meta.dtype)
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         builder = ctx.builder
-        others = ctx.value(count, (Poly(), index[1]) if axis == 0 else (index[0], Poly()), guard)
+        others = ctx.value(count, tuple(Poly() if d == axis else i for d, i in enumerate(index)), guard)
         own = ctx.value(flags, index, guard)
         clean = builder.op("eq", others, own, dtype="bool")
         return builder.op(

@@ -204,6 +204,22 @@ def repeated(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | 
 
 
 @rule
+def square_of_root(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
+    """The square of a norm is the sum under its root: exact where that cannot be negative."""
+    if op != "mul" or args[0] is not args[1] or args[0].op != "sqrt":
+        return None
+    inner = args[0].args[0]
+    if inner.op == "reduce" and inner.kind == "sum" and _never_negative(inner.args[0]):
+        return inner
+    return inner if _never_negative(inner) else None
+
+
+def _never_negative(e: Expr) -> bool:
+    """True of squares, absolute values and exponentials."""
+    return e.op in ("abs", "exp", "exp2") or (e.op == "mul" and e.args[0] is e.args[1])
+
+
+@rule
 def index_arithmetic(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
     """Sums, products and remainders of indices are indices; a remainder where neither side can be negative."""
     if dtype != "int64" or op not in {"add", "sub", "mul", "rest"} or any(a.op not in ("index", "const") for a in args):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kforge.engine.graph.ir import REAL, Buffer, Builder, Expr, Origin, walk
 from kforge.engine.graph.rewrite import without_columns
+from kforge.engine.graph.strides import Layout
 from kforge.engine.graph.symbols import Poly, Var, floor_div, product, rejoin, remainder
 
 if TYPE_CHECKING:
@@ -89,11 +90,12 @@ class Tensor:
     reduction: Reduction | None = None
     inputs: tuple[Tensor, ...] = ()
     buffer: Buffer | None = None
-    layout: Buffer | None = None  # the input whose strides torch would give the result; None: contiguous
-    format: tuple[Buffer, bool] | None = None  # the input whose channels-last order the result has (formats.py)
+    layout: Layout | None = None  # whose strides torch would give the result (strides.py); None: contiguous
+    format: tuple[Layout, bool] | None = None  # in whose channels-last order the result is (formats.py)
     vendor: VendorCall | None = None  # a library computes it: it cannot be pulled
     scatter: Scatter | None = None  # it must be in memory to be read
     copies: Copied | None = None
+    exact: bool = False  # in memory it has its own dtype, also between two kernels
     factors: tuple[Tensor, Tensor] | None = None  # it is the product of these two matrices, however it is computed
 
 

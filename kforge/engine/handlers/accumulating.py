@@ -7,10 +7,11 @@ from typing import Any
 
 from kforge.engine.graph.importer import HANDLERS, Importer, Meta, cast, computing, constant, handles, literal
 from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Builder, Expr
-from kforge.engine.graph.symbols import Poly
+from kforge.engine.graph.symbols import Poly, Value
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.composites import op, reduce, size_as_real
 from kforge.engine.handlers.indexing import Places, position, row_places, scatter_places, scattered
+from kforge.engine.handlers.searching import search
 
 JOINS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
 LIMITS = {"int64": (-(2**63), 2**63 - 1), "int32": (-(2**31), 2**31 - 1)}
@@ -127,11 +128,13 @@ def _embedding_bag(
     last_offset: bool = False,
     padding: int = -1,
 ) -> tuple[Any, ...]:
-    """Bags of one size, as they are where the indices are a matrix: torch numbers where each begins."""
+    """Bags of one size where the indices are a matrix: torch numbers where each begins. Others: by atomics."""
     node = imp.node.args[2]
     regular = "arange.start_step" in str(node.target) and node.args[0] == 0
-    if not regular or last_offset or padding >= 0:
-        raise imp.reject("bags whose sizes depend on data, or padding within them")
+    if padding >= 0 or (weights is not None and mode != 0):
+        raise imp.reject("padding within bags, or a mean or maximum of weighted rows")
+    if not regular or last_offset:
+        return _bags_by_offset(imp, meta, weight, indices, offsets, mode, weights, last_offset), None, None, None
     length = int(node.args[2])
     imp.fix(indices.shape[0])
     bags = Poly.of(indices.shape[0].hint() // length)
@@ -151,3 +154,60 @@ def _embedding_bag(
     if mode == 1:
         total = op(imp, "div", total, size_as_real(Poly.of(length)), dtype=weight.dtype)
     return total, None, None, None
+
+
+def _bags_by_offset(
+    imp: Importer,
+    meta: Meta,
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    mode: int,
+    weights: Tensor | None,
+    last_offset: bool,
+) -> Tensor:
+    """Every row of the table that is asked for is joined to its bag; which that is, the offsets are searched for.
+
+    Sums, means and maxima (modes 0, 1, 2). An empty bag is zero.
+    """
+    imp.fix(offsets.shape[0])
+    number, count = indices.shape[0], offsets.shape[0].hint() - last_offset
+    starts = imp.view(offsets, [Poly.of(count)], lambda i: i)
+    wide = weight.shape[1]
+
+    def own(ctx: Context, index: Index, guard: Guard) -> Expr:
+        return ctx.builder.index(index[0])
+
+    places = search(imp, starts, imp.tensor([number], "int64", own, indices), "int64", True)
+
+    def row(ctx: Context, index: Index, guard: Guard) -> Expr:
+        at = position(ctx, indices, index[:1], weight.shape[0], guard, wrap=False)
+        value = cast(ctx, ctx.value(weight, (at, index[1]), guard), REAL)
+        if weights is None:
+            return value
+        return ctx.builder.op("mul", value, cast(ctx, ctx.value(weights, index[:1], guard), REAL), dtype=REAL)
+
+    def bag(ctx: Context, index: Index, guard: Guard) -> Index:
+        b = ctx.builder
+        before = b.op("sub", ctx.value(places, index[:1], guard), b.const(1, "int64"), dtype="int64")
+        return Poly.of(Value(before, Poly.of(count))), index[1]
+
+    rows = imp.tensor([number, wide], weight.dtype, row, weight, indices, *([weights] if weights is not None else []))
+    start = constant(imp, float("-inf") if mode == 2 else 0.0, weight.dtype, 0)
+    base = imp.view(start, [Poly.of(count), wide], lambda i: ())
+    total = scattered(imp, meta, base, bag, rows.shape, rows, True, "max" if mode == 2 else "add")
+    if mode == 0:
+        return total
+
+    def finished(ctx: Context, index: Index, guard: Guard) -> Expr:
+        b = ctx.builder
+        more = b.op("lt", b.index(index[0] + 1), b.const(count, "int64"), dtype="bool")
+        following = more if guard is None else b.op("and", guard, more, dtype="bool")
+        end = b.op("where", more, ctx.value(starts, (index[0] + 1,), following), b.index(number), dtype="int64")
+        size = b.op("sub", end, ctx.value(starts, index[:1], guard), dtype="int64")
+        empty, value = b.op("eq", size, b.const(0, "int64"), dtype="bool"), ctx.value(total, index, guard)
+        if mode == 1:
+            value = b.op("div", value, b.cast(size, REAL), dtype=REAL)
+        return b.op("where", empty, b.const(0.0, REAL), value, dtype=REAL)
+
+    return imp.tensor(total.shape, weight.dtype, finished, total, starts)

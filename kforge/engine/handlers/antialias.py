@@ -50,10 +50,15 @@ class Filter(Axis):
         last = b.op("where", b.op("lt", last, size, dtype="bool"), last, size, dtype="int32")
         return Poly.of(Value(first, self.size)), Poly.of(Value(last, self.size + 1))
 
-    def weight(self, ctx: Context, o: Poly, at: Var) -> Expr:
-        """The filter's value at an element, before weights are divided by their sum."""
+    def weight(self, ctx: Context, o: Poly, tap: Var) -> Expr:
+        """The filter's value at a tap, before weights are divided by their sum.
+
+        Rounded in torch's order: a weight that is 0 there makes a NaN of an infinity, and has to be 0 here.
+        """
         b = ctx.builder
-        gap = b.op("sub", b.cast(b.index(Poly.of(at)), REAL), self.centre(ctx, o), dtype=REAL)
+        first, _ = self.ends(ctx, o)
+        gap = b.op("sub", b.cast(b.index(first), REAL), self.centre(ctx, o), dtype=REAL)
+        gap = b.op("add", b.cast(b.index(Poly.of(tap)), REAL), gap, dtype=REAL)
         gap = b.op("add", gap, b.const(0.5, REAL), dtype=REAL)
         if self.scale > 1:
             gap = b.op("mul", gap, b.const(single(1.0 / self.scale), REAL), dtype=REAL)
@@ -86,7 +91,7 @@ def _cubic(ctx: Context, x: Expr) -> Expr:
         return total
 
     near = polynomial(CUBIC + 2, -(CUBIC + 3), 0, 1)
-    far = polynomial(CUBIC, -5 * CUBIC, 8 * CUBIC, -4 * CUBIC)
+    far = b.op("mul", polynomial(1.0, -5.0, 8.0, -4.0), b.const(CUBIC, REAL), dtype=REAL)
     outer = b.op("where", b.op("lt", x, b.const(2.0, REAL), dtype="bool"), far, b.const(0.0, REAL), dtype=REAL)
     return b.op("where", b.op("lt", x, b.const(1.0, REAL), dtype="bool"), near, outer, dtype=REAL)
 
@@ -112,13 +117,13 @@ def _filtered(imp: Importer, x: Tensor, filters: Sequence[Filter], dtype: str) -
 
     def element(ctx: Context, index: Index, taps: tuple[Var, ...], places: tuple[Var, ...], guard: Guard) -> Expr:
         value = cast(ctx, ctx.value(x, (*index[:-rank], *(Poly.of(p) for p in places)), guard), REAL)
-        for f, o, at in zip(filters, index[-rank:], places, strict=True):
-            value = ctx.builder.op("mul", value, f.weight(ctx, o, at), dtype=REAL)
+        for f, o, tap in zip(filters, index[-rank:], taps, strict=True):
+            value = ctx.builder.op("mul", value, f.weight(ctx, o, tap), dtype=REAL)
         return value
 
     def weights(k: int) -> Body:
         def body(ctx: Context, index: Index, taps: tuple[Var, ...], places: tuple[Var, ...], guard: Guard) -> Expr:
-            return filters[k].weight(ctx, index[0], places[0])
+            return filters[k].weight(ctx, index[0], taps[0])
 
         return body
 

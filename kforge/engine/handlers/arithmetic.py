@@ -81,7 +81,7 @@ def divided(b: Builder, x: Expr, y: Expr, rounding: str) -> Expr:
     """A quotient rounded down or towards zero: of integers through C's division, which cuts off."""
     if x.dtype not in INTEGERS:
         quotient = b.op("div", x, y, dtype=REAL)
-        return b.op(rounding, quotient, dtype=REAL)
+        return _floored(b, x, y, quotient) if rounding == "floor" else b.op(rounding, quotient, dtype=REAL)
     cut = b.op("quotient", x, y, dtype=x.dtype)
     if rounding == "trunc" or x.dtype == "uint8":
         return cut
@@ -92,13 +92,34 @@ def divided(b: Builder, x: Expr, y: Expr, rounding: str) -> Expr:
     return b.op("where", below, b.op("sub", cut, one, dtype=x.dtype), cut, dtype=x.dtype)
 
 
+def _floored(b: Builder, x: Expr, y: Expr, quotient: Expr) -> Expr:
+    """Of floats as torch does, through the remainder: 1 / 0.1 rounds to 10, although 0.1 is larger than a tenth."""
+
+    def real(name: str, *args: Expr) -> Expr:
+        return b.op(name, *args, dtype=REAL)
+
+    def test(name: str, *args: Expr) -> Expr:
+        return b.op(name, *args, dtype="bool")
+
+    zero, one = b.const(0.0, REAL), b.const(1.0, REAL)
+    rest = real("fmod", x, y)
+    whole = real("div", real("sub", x, rest), y)
+    opposite = test("and", test("ne", rest, zero), test("ne", test("lt", y, zero), test("lt", rest, zero)))
+    whole = real("where", opposite, real("sub", whole, one), whole)
+    below = real("floor", whole)
+    near = test("gt", real("sub", whole, below), b.const(0.5, REAL))
+    below = real("where", near, real("add", below, one), below)
+    signed = real("where", test("eq", whole, zero), real("mul", zero, quotient), below)
+    return real("where", test("eq", y, zero), quotient, signed)
+
+
 _quotient = POINTWISE["div"]
 
 
 @operator("div")
 def _div(b: Builder, x: Expr, y: Expr, rounding_mode: str | None = None) -> Expr:
     """As the common one, and of integers where the result is rounded to one."""
-    if x.dtype in INTEGERS and rounding_mode is not None:
+    if rounding_mode is not None and (x.dtype in INTEGERS or rounding_mode == "floor"):
         return divided(b, x, y, rounding_mode)
     return _quotient(b, x, y, rounding_mode)
 

@@ -32,6 +32,9 @@ def reduce(imp: Importer, kind: str, x: Tensor, dims: Dims, keepdim: bool, dtype
     for rewrite in SUM_REWRITES if kind == "sum" else ():
         if (better := rewrite(imp, x, over, dtype)) is not None:
             return _keep(imp, better, rank, over) if keepdim else better
+    if (within := _reduced_already(imp, kind, x, over)) is not None:
+        whole = reduce(imp, kind, *within, False, dtype)
+        return _keep(imp, whole, rank, over) if keepdim else whole
     lead = [d for d in range(rank) if d not in over]
     order = lead + over
     source = x if order == list(range(rank)) else HANDLERS["permute"](imp, Meta(x.dtype, (), imp.operator), x, order)
@@ -42,6 +45,24 @@ def reduce(imp: Importer, kind: str, x: Tensor, dims: Dims, keepdim: bool, dtype
     result.reduction = Reduction(kind, source, len(over), () if source is x else tuple(over))
     result.name = f"{kind}"
     return _keep(imp, result, rank, over) if keepdim else result
+
+
+def _reduced_already(imp: Importer, kind: str, x: Tensor, over: list[int]) -> tuple[Tensor, list[int]] | None:
+    """For a sum of sums, or an extreme of extremes, what was reduced first and all dimensions; None for anything else.
+
+    Condition: nothing else wants the first result. A mean of means stays: where the sum of all overflows, it need not.
+    """
+    first = x.reduction
+    alone = [n for n in imp.node.all_input_nodes if imp.values.get(n) is x and len(n.users) == 1]
+    if first is None or first.kind != kind or kind not in ("sum", "max", "min") or not alone:
+        return None
+    source, rank = first.source, len(first.source.shape)
+    axes = list(first.axes) or list(range(rank - first.width, rank))
+    left = [d for d in range(rank) if d not in axes]
+    if first.axes:  # as it was before its dimensions changed places
+        back = [(left + axes).index(d) for d in range(rank)]
+        source = HANDLERS["permute"](imp, Meta(source.dtype, (), imp.operator), source, back)
+    return source, sorted(axes + [left[d] for d in over])
 
 
 def _keep(imp: Importer, x: Tensor, rank: int, over: list[int]) -> Tensor:
@@ -75,7 +96,7 @@ def cast_to(imp: Importer, x: Tensor, dtype: str) -> Tensor:
 
 @handles("sum")
 def _sum(imp: Importer, meta: Meta, x: Tensor, dim: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
-    return reduce(imp, "sum", cast_to(imp, x, meta.dtype), dim, keepdim, meta.dtype)
+    return reduce(imp, "sum", x if x.dtype == meta.dtype else cast_to(imp, x, meta.dtype), dim, keepdim, meta.dtype)
 
 
 @handles("prod")

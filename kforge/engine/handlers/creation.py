@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kforge.engine.graph.importer import Importer, Meta, cast, computing, handles, literal
+from kforge.engine.graph.importer import Importer, Meta, cast, computing, handles, literal, wide
 from kforge.engine.graph.ir import Expr
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.slices import both
@@ -14,7 +14,7 @@ from kforge.engine.handlers.slices import both
 @handles("full", "zeros", "ones", "empty_like_full")
 def _full(imp: Importer, meta: Meta, sizes: Sequence[int], value: Any = None, **_: Any) -> Tensor:
     value = value if value is not None else (1 if ".ones" in meta.operator else 0)
-    shape = [imp.free_size(int(s)) for s in sizes]
+    shape = [imp.free_size(int(s), wide(axis)) for axis, s in enumerate(sizes)]
     return imp.tensor(shape, meta.dtype, lambda ctx, i, guard: literal(ctx, value, computing(meta.dtype)))
 
 
@@ -40,7 +40,7 @@ def _arange(imp: Importer, meta: Meta, *args: Any, **kwargs: Any) -> Tensor:
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         return cast(ctx, ctx.builder.index(index[0] * step + start), computing(meta.dtype))
 
-    return imp.tensor([imp.free_size(meta.shape[0])], meta.dtype, at)
+    return imp.tensor([imp.free_size(meta.shape[0], wide(0))], meta.dtype, at)
 
 
 @handles("triu", "tril")

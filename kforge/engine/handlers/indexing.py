@@ -13,6 +13,7 @@ from typing import Any
 
 from kforge.engine.graph.importer import Importer, Meta, cast, computing, handles, literal, pick
 from kforge.engine.graph.ir import ORDERED, Expr, Program
+from kforge.engine.graph.linear import product_at_diagonal
 from kforge.engine.graph.symbols import Poly, Value
 from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Scatter, Tensor, linear
 from kforge.engine.handlers.composites import cast_to
@@ -41,7 +42,7 @@ def position(ctx: Context, indices: Tensor, at: Index, limit: Poly, guard: Guard
 
 @handles("gather")
 def _gather(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tensor, **_: Any) -> Tensor:
-    d = dim % len(x.shape)
+    d = imp.axis(x.shape, dim)
     for axis in range(len(x.shape)):
         if axis != d and x.shape[axis].hint() == indices.shape[axis].hint():
             imp.equal(x.shape[axis], indices.shape[axis])
@@ -67,7 +68,7 @@ def _embedding(imp: Importer, meta: Meta, weight: Tensor, indices: Tensor, *_: A
 
 @handles("index_select")
 def _index_select(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tensor) -> Tensor:
-    d = dim % len(x.shape)
+    d = imp.axis(x.shape, dim)
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         place = position(ctx, indices, (index[d],), x.shape[d], guard, wrap=False)
@@ -173,7 +174,7 @@ def scatter_places(imp: Importer, x: Tensor, dim: int, indices: Tensor, source: 
 
 def row_places(imp: Importer, x: Tensor, dim: int, indices: Tensor, source: Tensor) -> tuple[Places, list[Poly]]:
     """Along `dim`, row k of a source goes to row indices[k]; with the shape of the source."""
-    d = dim % len(x.shape)
+    d = imp.axis(x.shape, dim)
     shape = [imp.equal(s, t) if k != d else t for k, (s, t) in enumerate(zip(x.shape, source.shape, strict=True))]
     shape[d] = imp.equal(indices.shape[0], source.shape[d])
 
@@ -278,6 +279,8 @@ def _diagonal(imp: Importer, meta: Meta, x: Tensor, offset: int = 0, dim1: int =
     """A view along two dimensions at once, which becomes the last dimension."""
     rank = len(x.shape)
     one, two = dim1 % rank, dim2 % rank
+    if (rank, offset) == (2, 0) and (short := product_at_diagonal(imp, x)) is not None:
+        return short
     rows, cols = x.shape[one], x.shape[two]
     low, high = max(0, -offset), max(0, offset)
     if rows == cols and offset == 0:

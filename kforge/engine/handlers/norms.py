@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from kforge.engine.graph.importer import Importer, Meta, handles, pick
+from kforge.engine.graph.importer import Importer, Meta, handles, pick, wide
 from kforge.engine.graph.ir import REAL, Builder, Expr
 from kforge.engine.graph.symbols import Poly, remainder
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
@@ -146,7 +147,11 @@ def _empty(imp: Importer, meta: Meta, *_: Any, **__: Any) -> Tensor:
     def at(ctx: Any, index: Any, guard: Any) -> Expr:
         raise NoCandidate("the reference reads memory that it never wrote", operator="empty")
 
-    return imp.tensor([imp.free_size(size) for size in meta.shape], meta.dtype, at)
+    return imp.tensor([imp.free_size(n, wide(axis)) for axis, n in enumerate(meta.shape)], meta.dtype, at)
+
+
+def _times(node: Any, k: int) -> int:
+    return int(node.args[1][k])
 
 
 @handles("repeat")
@@ -154,13 +159,14 @@ def _repeat(imp: Importer, meta: Meta, x: Tensor, repeats: Sequence[int]) -> Ten
     """As many copies along each dimension; the batch of an instance norm over its weights."""
     lead = len(repeats) - len(x.shape)
     ones = [Poly.of(1)] * lead
-    wide = imp.view(x, [*ones, *x.shape], lambda i: i[lead:]) if lead else x
+    tiled = imp.view(x, [*ones, *x.shape], lambda i: i[lead:]) if lead else x
     if all(n == 1 for n in repeats):
-        return wide
-    shape = [size * imp.free_size(int(n)) for size, n in zip(wide.shape, repeats, strict=True)]
+        return tiled
+    times = [imp.free_size(int(n), partial(_times, k=k)) for k, n in enumerate(repeats)]
+    shape = [size * n for size, n in zip(tiled.shape, times, strict=True)]
 
     def back(index: tuple[Poly, ...]) -> tuple[Poly, ...]:
-        pairs = zip(index, wide.shape, repeats, strict=True)
+        pairs = zip(index, tiled.shape, repeats, strict=True)
         return tuple(i if n == 1 else Poly() if size.constant == 1 else remainder(i, size) for i, size, n in pairs)
 
-    return imp.view(wide, shape, back)
+    return imp.view(tiled, shape, back)

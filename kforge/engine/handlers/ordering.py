@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kforge.engine.graph.importer import HANDLERS, Importer, Meta, handles
-from kforge.engine.graph.ir import Expr
+from kforge.engine.graph.ir import REAL, Builder, Expr
 from kforge.engine.graph.symbols import Poly, Value, floor_div
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.composites import reduce
@@ -49,7 +49,7 @@ def _topk(
 ) -> tuple[Tensor, Tensor]:
     if not x.shape or k < 1:
         raise imp.reject("no dimension or no element to choose from")
-    d = dim % len(x.shape)
+    d = imp.axis(x.shape, dim)
     imp.at_least(x.shape[d], k)
     if k == 1 and largest:
         return reduce(imp, "max", x, d, True, x.dtype), reduce(imp, "argmax", x, d, True, "int64")
@@ -60,18 +60,25 @@ def _topk(
     return imp.view(values, shape, lambda i: i), imp.view(order, shape, lambda i: i)
 
 
-def _picked(imp: Importer, order: Tensor, d: int, place: Poly, keepdim: bool) -> Tensor:
-    """The index that stands at one place of each sorted row."""
+def _picked(imp: Importer, order: Tensor, d: int, place: Poly | Tensor, keepdim: bool) -> Tensor:
+    """The index that stands at one place of each sorted row; a tensor has a place for each of them."""
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         b = ctx.builder
-        here = b.op("eq", b.index(index[d]), b.index(place), dtype="bool")
+        if isinstance(place, Tensor):
+            wanted = ctx.value(place, (*index[:d], Poly(), *index[d + 1 :]), guard)
+        else:
+            wanted = b.index(place)
+        here = b.op("eq", b.index(index[d]), wanted, dtype="bool")
         return b.op("where", here, ctx.value(order, index, guard), b.const(-1, "int64"), dtype="int64")
 
-    return reduce(imp, "max", imp.tensor(order.shape, "int64", at, order), d, keepdim, "int64")
+    inputs = (order, place) if isinstance(place, Tensor) else (order,)
+    return reduce(imp, "max", imp.tensor(order.shape, "int64", at, *inputs), d, keepdim, "int64")
 
 
-def _chosen(imp: Importer, x: Tensor, d: int, place: Poly, keepdim: bool, nan_first: bool) -> tuple[Tensor, Tensor]:
+def _chosen(
+    imp: Importer, x: Tensor, d: int, place: Poly | Tensor, keepdim: bool, nan_first: bool
+) -> tuple[Tensor, Tensor]:
     """The element at one place of each row sorted upwards; with nan_first a row's first NaN instead."""
     order = scan(imp, "sort_up", x, d, "int64")
     picked = _picked(imp, order, d, place, True)
@@ -98,9 +105,7 @@ def _chosen(imp: Importer, x: Tensor, d: int, place: Poly, keepdim: bool, nan_fi
 def _kthvalue(
     imp: Importer, meta: Meta, x: Tensor, k: int, dim: int = -1, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    if not x.shape:
-        raise imp.reject("a tensor without dimensions")
-    d = dim % len(x.shape)
+    d = imp.axis(x.shape, dim)
     imp.at_least(x.shape[d], k)
     return _chosen(imp, x, d, Poly.of(k - 1), keepdim, nan_first=False)
 
@@ -113,8 +118,30 @@ def _median(imp: Importer, meta: Meta, x: Tensor, dim: int | None = None, keepdi
     if dim is None:
         flat = HANDLERS["view"](imp, Meta(x.dtype, (_count(x),), imp.operator), x, [-1])
         return _chosen(imp, flat, 0, floor_div(flat.shape[0] - 1, Poly.of(2)), False, nan_first=True)[0]
-    d = dim % len(x.shape)
+    d = imp.axis(x.shape, dim)
     return _chosen(imp, x, d, floor_div(x.shape[d] - 1, Poly.of(2)), keepdim, nan_first=True)
+
+
+@handles("nanmedian")
+def _nanmedian(imp: Importer, meta: Meta, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower of two middle elements of those that are numbers; they come first when a row is sorted."""
+    if not x.shape or not x.dtype.startswith(("float", "bfloat")):
+        return _median(imp, meta, x, dim, keepdim)
+    if dim is None:
+        x = HANDLERS["view"](imp, Meta(x.dtype, (_count(x),), imp.operator), x, [-1])
+    d = imp.axis(x.shape, dim or 0)
+
+    def number(b: Builder, v: Expr) -> Expr:
+        return b.cast(b.op("not", b.op("isnan", v, dtype="bool"), dtype="bool"), "int64")
+
+    def middle(b: Builder, n: Expr) -> Expr:
+        zero, one = b.const(0, "int64"), b.const(1, "int64")
+        last = b.op("where", b.op("gt", n, zero, dtype="bool"), b.op("sub", n, one, dtype="int64"), zero, dtype="int64")
+        return b.op("shr", last, one, dtype="int64")
+
+    numbers = reduce(imp, "sum", imp.map(number, x, dtype="int64", compute=REAL), d, True, "int64")
+    chosen = _chosen(imp, x, d, imp.map(middle, numbers, dtype="int64"), keepdim, nan_first=False)
+    return chosen[0] if dim is None else chosen
 
 
 def _count(x: Tensor) -> int:

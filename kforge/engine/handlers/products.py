@@ -18,8 +18,11 @@ from kforge.engine.graph.ir import REAL, Expr
 from kforge.engine.graph.linear import diagonal_product
 from kforge.engine.graph.symbols import Poly, Size
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
+from kforge.engine.handlers.attention import attention
+from kforge.engine.handlers.narrow import integer_product
 from kforge.engine.handlers.operators import POINTWISE
 from kforge.engine.handlers.skinny import skinny
+from kforge.engine.handlers.tensorcores import own_product
 
 HALVES = ("float16", "bfloat16")
 FLOATING = ("float32", "float64", *HALVES)
@@ -35,10 +38,17 @@ def _mm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
     for rewrite in (skinny, diagonal_product):
         if (better := rewrite(imp, meta, a, b)) is not None:
             return better
+    for whole in (attention, integer_product):
+        if (found := whole(imp, meta, a, b)) is not None:
+            return found
     _checked(imp, meta, a, b)
     imp.equal(a.shape[1], b.shape[0])
     shape = (a.shape[0], b.shape[1])
     call = VendorCall("mm", (a, b), operations=2 * prod(meta.shape) * a.shape[1].hint())
+    if imp.own and meta.dtype in HALVES:
+        product = own_product(imp, meta, a, b)
+        product.factors = (a, b)
+        return product
     pairs = imp.scheme and meta.dtype == "float32" and pays(imp.scheme, *(s.hint() for s in (*shape, a.shape[1])))
     if pairs:
         result = _by_scheme(imp, call, shape)
@@ -71,11 +81,16 @@ def _by_scheme(imp: Importer, call: VendorCall, shape: tuple[Poly, Poly]) -> Ten
 
 @handles("bmm")
 def _bmm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
-    if (thin := skinny(imp, meta, a, b)) is not None:
-        return thin
+    for rewrite in (skinny, diagonal_product):
+        if (better := rewrite(imp, meta, a, b)) is not None:
+            return better
+    if (whole := attention(imp, meta, a, b)) is not None:
+        return whole
     _checked(imp, meta, a, b)
     imp.equal(a.shape[2], b.shape[1])
     shape = (imp.equal(a.shape[0], b.shape[0]), a.shape[1], b.shape[2])
+    if imp.own and meta.dtype in HALVES:
+        return own_product(imp, meta, a, b)
     call = VendorCall("bmm", (a, b), operations=2 * prod(meta.shape) * a.shape[2].hint())
     return vendor_tensor(shape, meta.dtype, call, imp.node.name, imp.origin)
 
@@ -83,6 +98,8 @@ def _bmm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
 @handles("addmm")
 def _addmm(imp: Importer, meta: Meta, bias: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
     if meta.dtype in HALVES and len(bias.shape) == 1 and (beta, alpha) == (1, 1):
+        if imp.own:  # the sum is rounded once, with all that follows
+            return imp.map(POINTWISE["add"], _mm(imp, meta, a, b), bias, dtype=meta.dtype)
         if (thin := skinny(imp, meta, a, b)) is not None:  # added before the one rounding, as in the library's call
             return imp.map(POINTWISE["add"], thin, bias, dtype=meta.dtype)
         _checked(imp, meta, bias, a, b)
@@ -102,7 +119,7 @@ def _baddbmm(
 
 def _scaled_sum(imp: Importer, meta: Meta, result: Tensor, bias: Tensor, beta: float, alpha: float) -> Tensor:
     """alpha * product + beta * bias; a bias times zero is not read, NaN or not."""
-    if meta.dtype in HALVES:
+    if meta.dtype in HALVES and not imp.own:
         raise imp.reject("a scaled or wide bias in 16 bits")
     if alpha != 1:
         result = imp.map(POINTWISE["mul"], result, alpha, dtype=meta.dtype)

@@ -14,7 +14,7 @@ from kforge.engine.handlers.indexing import scattered
 MOST_BOUNDARIES = 1 << 24
 
 
-def _search(imp: Importer, boundaries: Tensor, x: Tensor, dtype: str, right: bool) -> Tensor:
+def search(imp: Importer, boundaries: Tensor, x: Tensor, dtype: str, right: bool) -> Tensor:
     """How many boundaries of a row lie below each value (right: or are equal to it). A NaN lies above them all.
 
     By halving in torch's own steps, so that boundaries in no order give what they give there. Their number is fixed
@@ -55,7 +55,7 @@ def _search(imp: Importer, boundaries: Tensor, x: Tensor, dtype: str, right: boo
 def _bucketize(imp: Importer, meta: Meta, x: Any, boundaries: Tensor, *, right: bool = False, **_: Any) -> Tensor:
     if not isinstance(x, Tensor):
         raise imp.reject("a number to find the bin of")
-    return _search(imp, boundaries, x, meta.dtype, right)
+    return search(imp, boundaries, x, meta.dtype, right)
 
 
 @handles("searchsorted")
@@ -72,7 +72,7 @@ def _searchsorted(
 ) -> Tensor:
     if not isinstance(x, Tensor) or sorter is not None:
         raise imp.reject("a number to find the bin of, or an order of the boundaries")
-    return _search(imp, boundaries, x, meta.dtype, right or side == "right")
+    return search(imp, boundaries, x, meta.dtype, right or side == "right")
 
 
 @handles("histc")

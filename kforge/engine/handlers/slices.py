@@ -94,6 +94,7 @@ def _pieces(imp: Importer, size: Poly, widths: list[int], read: Callable[[Any], 
 def _select_one(imp: Importer, meta: Meta, x: Tensor, dim: int, index: int) -> Tensor:
     d = dim % len(x.shape)
     imp.at_least(x.shape[d], index + 1 if index >= 0 else -index)
+    imp.guessed |= index > 0 and index + 1 == x.shape[d].hint()  # the last one: of a loop over all of them
     at = Poly.of(index) if index >= 0 else x.shape[d] + index
     return imp.view(x, x.shape[:d] + x.shape[d + 1 :], lambda i: (*i[:d], at, *i[d:]))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kforge.engine.graph.importer import Importer, Meta, computing, handles, pick
+from kforge.engine.graph.importer import Importer, Meta, computing, handles, pick, wide
 from kforge.engine.graph.symbols import Poly, product
 from kforge.engine.graph.tensors import Copied, Index, Tensor, linear, unflatten
 
@@ -94,16 +94,19 @@ def _expand(imp: Importer, meta: Meta, x: Tensor, sizes: Sequence[int], **_: Any
     for axis, hint in enumerate(meta.shape):
         own = x.shape[axis - lead] if axis >= lead else Poly.of(1)
         if own.hint() == hint:
+            imp.guessed |= hint > 1 and own.constant is None and sizes[axis] != -1
             shape.append(own)
         else:
             imp.fix(own)
-            shape.append(imp.free_size(hint))
+            shape.append(imp.free_size(hint, wide(axis)))
     return imp.view(x, shape, lambda i: pick(i, x.shape))
 
 
 @handles("view", "reshape", "_unsafe_view", "view_copy", "_reshape_alias")
 def _view(imp: Importer, meta: Meta, x: Tensor, sizes: Sequence[int], *_: Any) -> Tensor:
     """Dimensions are matched in groups of equal product; one that is split into several literals is fixed."""
+    if not isinstance(sizes, (list, tuple)):
+        raise imp.reject(f"elements of {x.dtype} as those of {meta.dtype}")
     shape = _regroup(imp, x.shape, meta.shape, list(sizes))
 
     result = imp.view(x, shape, lambda i: unflatten(linear(i, tuple(shape)), x.shape))
@@ -165,6 +168,7 @@ def _group(imp: Importer, sizes: tuple[Poly, ...], targets: tuple[int, ...], ask
         return [whole]
     factors = [Poly.of(a) for monomial, _ in whole.terms for a in monomial] if len(whole.terms) == 1 else []
     hints = [f.hint() for f in factors]
+    imp.guessed |= whole.constant is None
     if sorted(hints) == sorted(targets) and len(set(hints)) == len(hints):
         return [factors[hints.index(h)] for h in targets]
     if -1 in asked and len(factors) == 1 and whole.terms[0][1] == 1:
@@ -184,5 +188,5 @@ def _group(imp: Importer, sizes: tuple[Poly, ...], targets: tuple[int, ...], ask
 
 @handles("flip")
 def _flip(imp: Importer, meta: Meta, x: Tensor, dims: Sequence[int]) -> Tensor:
-    turned = {d % len(x.shape) for d in dims}
+    turned = {d % max(1, len(x.shape)) for d in dims}
     return imp.view(x, x.shape, lambda i: tuple(x.shape[d] - 1 - v if d in turned else v for d, v in enumerate(i)))

@@ -177,6 +177,7 @@ def _adaptive_axes(imp: Importer, meta: Meta, x: Tensor) -> list[Axis]:
     for d in range(rank):
         size, out = x.shape[d - rank], wanted[d - rank]
         if size.hint() == out:
+            imp.guessed = True
             axes.append(Axis(size, size, Poly.of(1)))
             continue
         imp.fix(size)

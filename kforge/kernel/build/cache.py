@@ -23,7 +23,8 @@ from kforge.errors import BuildError, MissingError
 
 MANIFEST = "manifest.json"
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-_NO_SPACE = os.strerror(errno.ENOSPC)
+NO_SPACE = os.strerror(errno.ENOSPC)
+_ROOM = "set KFORGE_CACHE, or TMPDIR, to a folder that can be written and has room"
 _read_only = False
 _sound: set[Path] = set()  # entries that this process has verified or built
 
@@ -123,18 +124,22 @@ def _remove(entry: Path) -> None:
         entry.unlink(missing_ok=True)
 
 
+def no_room(folder: Path) -> MissingError:
+    """The disk is full: the error for what was to be built in this folder."""
+    return MissingError(f"no room for building in {folder} or {tempfile.gettempdir()}", _ROOM)
+
+
 @contextlib.contextmanager
 def _written(root: Path) -> Iterator[None]:
     """A cache that cannot be written is no fault of what is built: MissingError, with the folder and the reason."""
-    hint = "set KFORGE_CACHE to a folder that can be written and has room"
     try:
         yield
     except OSError as error:
         within = error.filename is not None and Path(os.fsdecode(error.filename)).is_relative_to(root.parent)
         if not within and error.errno not in _DISK_ERRORS:
             raise
-        raise MissingError(f"the build cache {root.parent} cannot be written: {error.strerror}", hint) from error
+        raise MissingError(f"the build cache {root.parent} cannot be written: {error.strerror}", _ROOM) from error
     except BuildError as error:
-        if _NO_SPACE not in f"{error.message}\n{error.log}":
+        if NO_SPACE not in f"{error.message}\n{error.log}":
             raise
-        raise MissingError(f"no room for building in {root.parent} or {tempfile.gettempdir()}", hint) from error
+        raise no_room(root.parent) from error

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kforge.errors import BuildError, EmulatorError, MissingError
-from kforge.kernel.build.cache import cached, content_key
+from kforge.kernel.build.cache import NO_SPACE, cached, content_key, no_room
 from kforge.kernel.build.toolchain import cuda_includes
 from kforge.kernel.emulator.debuginfo import write_symbols
 from kforge.kernel.emulator.mode import Kind
@@ -57,6 +57,7 @@ KIND_FLAGS = {
         *("--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1"),
     ),
 }
+_LONGEST_S = 110.0  # of one run of the compiler; a build as a whole is given 120 (environment/processes.py)
 _COMPILER_HINT = "install g++ (Debian: apt install g++), or name another in KFORGE_CXX"
 _ERROR_LINE = re.compile(r"^(.*?:\d+(?::\d+)?): (?:fatal )?error: (.*)$", re.M)
 
@@ -113,11 +114,26 @@ def _include_flags() -> list[str]:
 def _compile(arguments: Sequence[str], folder: Path, tool: str | None = None) -> subprocess.CompletedProcess[str]:
     command, env = [tool or toolchain().compiler, *arguments], {**os.environ, "LC_ALL": "C"}
     try:
-        return subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", env=env, check=False
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=env,
+            check=False,
+            timeout=_LONGEST_S,
         )
+    except subprocess.TimeoutExpired as late:
+        raise BuildError(
+            f"g++ came to no end within {_LONGEST_S:g} s",
+            "what macros, includes, templates or unrolled loops make of the source may double at every level",
+        ) from late
     except OSError as error:  # no program of this machine
         raise MissingError(f"{command[0]} does not run: {error.strerror}", _COMPILER_HINT) from error
+    if done.returncode and NO_SPACE in done.stderr:
+        raise no_room(folder)
+    return done
 
 
 def require_compiler() -> None:

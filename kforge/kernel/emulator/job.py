@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kforge.kernel.emulator.findings import Region
 from kforge.kernel.emulator.mode import Kind, Mode
+from kforge.kernel.tensor_map import with_pointer
 
 if TYPE_CHECKING:
     from kforge.kernel.emulator.program import Program
@@ -40,6 +41,15 @@ class Scalar:
 
 
 @dataclass(frozen=True)
+class Map:
+    """A tensor map by value, as its bytes, whose pointer is `offset` bytes into a buffer."""
+
+    data: bytes
+    buffer: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
 class Launch:
     """One launch: a kernel (name expression) of a source, its dimensions, dynamic shared bytes and arguments."""
 
@@ -48,7 +58,7 @@ class Launch:
     kernel: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    args: tuple[Pointer | Scalar, ...]
+    args: tuple[Pointer | Scalar | Map, ...]
     shared: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     cooperative: bool = False
@@ -92,16 +102,20 @@ def encode(launch: Launch) -> dict[str, Any]:
     """A launch as JSON."""
     row = {k: v for k, v in asdict(launch).items() if k not in ("args", "includes")}
     row["includes"] = [str(p) for p in launch.includes]
-    row["args"] = [
-        {"buffer": a.buffer, "offset": a.offset} if isinstance(a, Pointer) else {"data": a.data.hex()}
-        for a in launch.args
-    ]
+    row["args"] = [_encode(a) for a in launch.args]
     return row
+
+
+def _encode(argument: Pointer | Scalar | Map) -> dict[str, Any]:
+    row = asdict(argument)
+    return {**row, "data": row["data"].hex()} if "data" in row else row
 
 
 def argument(row: dict[str, Any], regions: dict[str, Region]) -> Any:
     """A launch's argument, read back, as a ctypes value."""
     if "data" in row:
         raw = bytes.fromhex(row["data"])
+        if "buffer" in row:
+            raw = with_pointer(raw, regions[row["buffer"]].address + row["offset"])
         return (ctypes.c_char * len(raw)).from_buffer_copy(raw)
     return ctypes.c_void_p(regions[row["buffer"]].address + row["offset"] if row["buffer"] is not None else None)

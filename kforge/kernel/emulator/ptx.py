@@ -98,10 +98,11 @@ def translate(body: str) -> str:
     if code.startswith("{") and code.endswith("}"):
         code = code[1:-1]
     statements = []
-    for line in filter(None, (" ".join(s.split()) for s in code.split(";"))):
+    names: dict[str, str] = {}  # registers that the text declares
+    for line in filter(None, (" ".join(s.split()) for s in _without_loop(code).split(";"))):
         opcode = line.split(" ")[0]
         try:
-            statements.append(_statement(line, expressions))
+            statements.append(_declaration(line, names) or _guarded(line, expressions, names))
         except (_Unknown, IndexError):
             return _gpu_only(opcode)
     return "do { " + " ".join(statements) + " } while (0)"
@@ -129,13 +130,56 @@ def _split(text: str, separator: str) -> list[str]:
     return [*out, text[last:]]
 
 
-def _statement(line: str, expressions: list[str]) -> str:
+def _without_loop(code: str) -> str:
+    """Text without the loop around mbarrier.try_wait, which waits as long as it takes here."""
+    if "mbarrier.try_wait" not in code:
+        return code
+    code = re.sub(r"(?:@!?\S+\s+)?\bbra(?:\.uni)?\s+[^;]+;", "", code)
+    return re.sub(r"(?<=[;{}\n])\s*[\w$%]+:(?!:)", " ", "\n" + code)
+
+
+_REGISTERS = {"pred": "bool", "b16": "unsigned short", "u16": "unsigned short", "b32": "unsigned", "u32": "unsigned",
+              "s32": "int", "f32": "float",
+              "b64": "unsigned long long", "u64": "unsigned long long", "s64": "long long"}  # fmt: skip
+
+
+def _declaration(line: str, names: dict[str, str]) -> str:
+    """C++ for `.reg .pred p, q`, whose names are known from here on; empty for any other line."""
+    m = re.fullmatch(r"\.reg \.(\w+) ([^<>]+)", line)
+    if not m:
+        return ""
+    if m[1] not in _REGISTERS:
+        raise _Unknown
+    found = {name.strip(): "r_" + re.sub(r"\W", "", name) for name in m[2].split(",")}
+    names.update(found)
+    return " ".join(f"{_REGISTERS[m[1]]} {name} = 0;" for name in found.values())
+
+
+def _guarded(line: str, expressions: list[str], names: dict[str, str]) -> str:
+    m = re.fullmatch(r"@(!?)(\S+) (.+)", line)
+    if not m:
+        return _statement(line, expressions, names)
+    if m[2] not in names:
+        raise _Unknown
+    return f"if ({m[1]}{names[m[2]]}) {{ {_statement(m[3], expressions, names)} }}"
+
+
+def _statement(line: str, expressions: list[str], names: dict[str, str]) -> str:
     opcode, _, rest = line.partition(" ")
 
     def operand(text: str) -> str | list[str] | tuple[str, str]:
         text = text.strip()
+        if text in names:
+            return names[text]
+        if text == "_":
+            return text
+        if "|" in text:  # two results
+            return [str(operand(t)) for t in text.split("|")]
         if text.startswith("{") and text.endswith("}"):
             return [str(operand(t)) for t in _split(text[1:-1], ",")]
+        if text.startswith("[") and len(coordinates := _split(text[1:-1], ",")) > 1:  # a tensor map and coordinates
+            found = [operand(t) for t in coordinates]
+            return [str(t) for part in found for t in (part if isinstance(part, list) else [part])]
         if text.startswith("[") and text.endswith("]"):
             base, plus, offset = text[1:-1].partition("+")
             inner = str(operand(base))
@@ -371,3 +415,6 @@ def _mma(i: Instruction) -> str:
     call = f"{_PTX}multiply<{_PTX}{a}, {_PTX}{b}, {k}, {half}>(c_, a_, b_, {_site(i)});"
     moves = " ".join(f"{_PTX}assign({x}, c_[{n}]);" for n, x in enumerate(i.vector(0)))
     return f"{{ {arrays} {call} {moves} }}"
+
+
+from kforge.kernel.emulator import ptx_hopper as ptx_hopper  # noqa: E402  (registers its rules)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kforge.kernel.emulator.findings import Finding, Region
-from kforge.kernel.emulator.job import Buffer, Launch, Pointer, Scalar
+from kforge.kernel.emulator.job import Buffer, Launch, Map, Pointer, Scalar
+from kforge.kernel.tensor_map import emulated_pointer, with_pointer
 
 _KEPT_ALIGNMENT = 16  # bytes; an address keeps its remainder, so what is aligned or not stays so
 
@@ -44,8 +45,9 @@ class Recording:
     def add(self, origin: Origin, launch: Launch, args: Sequence[Any], regions: Sequence[Region]) -> None:
         """One launch that is about to run. args: ctypes values; regions: the memory behind its pointers."""
         given = tuple(None if isinstance(a, ctypes.c_void_p) else bytes(a) for a in args)
+        plain = tuple(with_pointer(g, 0) if g is not None and emulated_pointer(g) is not None else g for g in given)
         sizes = tuple((r.name, r.nbytes, r.address % _KEPT_ALIGNMENT) for r in regions)
-        key = (origin[0], launch.kernel, launch.grid, launch.block, launch.shared, launch.cluster, given, sizes)
+        key = (origin[0], launch.kernel, launch.grid, launch.block, launch.shared, launch.cluster, plain, sizes)
         self._added = key not in self._seen
         if not self._added:
             return
@@ -141,10 +143,10 @@ def _joined(regions: Sequence[Region]) -> list[Region]:
     return joined
 
 
-def _argument(value: Any, raw: bytes | None, names: Sequence[str], blocks: Sequence[Region]) -> Pointer | Scalar:
-    if raw is not None:
-        return Scalar(raw)
+def _argument(value: Any, raw: bytes | None, names: Sequence[str], blocks: Sequence[Region]) -> Pointer | Scalar | Map:
+    address = value.value if raw is None else emulated_pointer(raw)
     for name, block in zip(names, blocks, strict=True):
-        if value.value is not None and block.address <= value.value < block.address + block.nbytes:
-            return Pointer(name, value.value - block.address + block.address % _KEPT_ALIGNMENT)
-    return Pointer(None)
+        if address is not None and block.address <= address < block.address + block.nbytes:
+            offset = address - block.address + block.address % _KEPT_ALIGNMENT
+            return Pointer(name, offset) if raw is None else Map(raw, name, offset)
+    return Pointer(None) if raw is None else Scalar(raw)

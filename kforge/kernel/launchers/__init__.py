@@ -44,14 +44,16 @@ def get(name: str) -> Launcher:
     return LAUNCHERS[name]
 
 
-def choose(clusters: bool = False) -> Launcher:
+def choose(clusters: bool = False, tensor_maps: bool = False) -> Launcher:
     """KFORGE_LAUNCHER, else the first available that can launch what is asked."""
     if name := os.environ.get("KFORGE_LAUNCHER"):
+        if tensor_maps and not get(name).tensor_maps:
+            raise UsageError(f"launcher {name} cannot pass tensor maps", "unset KFORGE_LAUNCHER, or name driver")
         return get(name)
     reasons = []
     for launcher in LAUNCHERS.values():
         usable, reason = launcher.is_available()
-        if usable and (launcher.clusters or not clusters):
+        if usable and (launcher.clusters or not clusters) and (launcher.tensor_maps or not tensor_maps):
             return launcher
         reasons.append(f"{launcher.name}: {reason}")
     raise MissingError("no launcher can be used here", "; ".join(reasons))

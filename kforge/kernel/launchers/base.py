@@ -31,11 +31,17 @@ def packing(slots: Sequence[Scalar | None]) -> struct.Struct:
     return struct.Struct("<" + "".join(POINTER_SLOT if s is None else s.slot for s in slots))
 
 
+def offsets(slots: Sequence[Scalar | None]) -> list[int]:
+    """Where each slot begins in what `packing` packs, and the whole size."""
+    return [packing(slots[:i]).size for i in range(len(slots) + 1)]
+
+
 class Launcher(Protocol):
     """A way to start kernels. Members of the registry in `kforge.kernel.launchers`."""
 
     name: str
     clusters: bool  # whether it can launch thread-block clusters
+    tensor_maps: bool  # whether it can pass 128 bytes by value
 
     def is_available(self) -> tuple[bool, str]:
         """Whether it can be used here, and why or why not."""

@@ -21,6 +21,7 @@ class CudaCore:
 
     name = "cuda_core"
     clusters = True
+    tensor_maps = False
 
     def __init__(self) -> None:
         # (device, handle) -> bytes opted into; the function is kept so that its handle is not given out again

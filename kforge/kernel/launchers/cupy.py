@@ -20,6 +20,7 @@ class CuPy:
 
     name = "cupy"
     clusters = False
+    tensor_maps = False
 
     def is_available(self) -> tuple[bool, str]:
         if importlib.util.find_spec("cupy") is None:

@@ -17,7 +17,7 @@ from kforge.errors import LaunchError
 from kforge.kernel.build.request import Build
 from kforge.kernel.build.toolchain import driver_version
 from kforge.kernel.ctypes_table import Scalar
-from kforge.kernel.launchers.base import Dim3, Geometry, Launch, packing
+from kforge.kernel.launchers.base import Dim3, Geometry, Launch, offsets, packing
 
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTEMAX_DYNAMIC_SHARED_SIZE_BYTES
 NON_PORTABLE_CLUSTER = 14  # CU_FUNC_ATTRIBUTENON_PORTABLE_CLUSTER_SIZE_ALLOWED
@@ -110,6 +110,7 @@ class Driver:
 
     name = "driver"
     clusters = True
+    tensor_maps = True
 
     def __init__(self) -> None:
         self._shared: dict[tuple[int, int | None], int] = {}
@@ -135,11 +136,12 @@ class Driver:
         start, config = lib.cuLaunchKernelEx, self.configuration(function, geometry, device)
         pack = packing(slots).pack_into
         n = len(slots)
+        places = offsets(slots)  # 8 bytes each, but for tensor maps
 
         def make() -> tuple:
-            buffer = ctypes.create_string_buffer(max(8 * n, 8))
+            buffer = ctypes.create_string_buffer(max(places[-1], 8))
             base = ctypes.addressof(buffer)
-            pointers = (ctypes.c_void_p * max(n, 1))(*[base + 8 * i for i in range(n)])
+            pointers = (ctypes.c_void_p * max(n, 1))(*[base + at for at in places[:-1]])
             own = Config.from_buffer_copy(config)
             return buffer, own, ctypes.addressof(own), pointers, ctypes.addressof(pointers)
 

@@ -46,12 +46,13 @@ def speedup_text(speedup: Mapping[str, Any], report: Report) -> str:
 
 
 def effort(report: Report) -> str:
-    """`plan standard (18 of 20 cases)`."""
+    """`plan standard (18 of 20 cases; it refuses 2)`."""
     results = report.get("cases") or ()
     dropped = int(report.get("dropped") or 0)
     planned = max(int(report.get("asked") or 0), len(results) + dropped)
     failing = any(not case.get("passed", True) for case in results)
-    return effort_text(str(report.get("plan") or "unknown"), len(results), planned, dropped, failing)
+    verified = report.get("status") == "verified"
+    return effort_text(str(report.get("plan") or "unknown"), len(results), planned, dropped, failing, verified)
 
 
 def error_text(report: Report) -> str:

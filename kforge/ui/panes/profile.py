@@ -120,9 +120,14 @@ class ProfileView(Rows):
             limits = f", {stage['ceilings']}" if stage.get("ceilings") else ""
             where = f" ({source}{limits})" if source else ""
             yield plain(one_line(f"{bound} bound, floor {milliseconds(float(floor_ms))}{where}", 300))
+            if bound == "latency" and stage.get("launch_ms"):
+                yield plain(f"one launch takes longer: {milliseconds(float(stage['launch_ms']))}")
         elif self.facts and not self.profile:
             yield plain("floor unknown: it is a GPU's bandwidth that makes one", "$text-warning")
-        if stage.get("headroom") is not None:
+        if stage.get("headroom_over_launch") is not None:
+            over = f"{stage['headroom_over_launch']:.2f}x"
+            yield Content.assemble("the fastest baseline takes ", (over, "bold"), " one launch")
+        elif stage.get("headroom") is not None:
             yield Content.assemble("the fastest baseline takes ", (f"{stage['headroom']:.2f}x", "bold"), " the floor")
         elif stage.get("headroom_reason"):
             yield plain(f"headroom unknown: {one_line(str(stage['headroom_reason']), 200)}", "$text-warning")

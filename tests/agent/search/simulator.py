@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kforge.agent.attempts import Attempt
 from kforge.agent.control import Control
 from kforge.agent.proposers import Context
 from kforge.agent.search.tree import Tree, first_line
-from kforge.agent.workbench import Attempt
 from kforge.environment.report import Gate, Report, Speedup, Status, Verdict
 from kforge.kernel.candidate import Candidate
 

@@ -1,6 +1,6 @@
 # task: softmax
 # plan: quick
-# status: build_failed|crashed|timed_out
+# status: build_failed
 # fires:
 # static: off
 # cuda: float m = -INFINITY; ->\n#include "/dev/zero"\n

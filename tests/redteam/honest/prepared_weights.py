@@ -20,7 +20,7 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         scale = prepared(self.scale, lambda p: (p * 2).contiguous() / 2)
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        affine(x, scale, self.shift, y, x.numel(), x.size(-1))
-        return y
+        dense = x.contiguous()
+        y = torch.empty_like(dense)
+        affine(dense, scale, self.shift, y, dense.numel(), dense.size(-1))
+        return torch.empty_like(x).copy_(y)  # the reference's strides, whatever x has

@@ -17,7 +17,7 @@ scaled = Kernel(
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        scaled(x, y, x.numel())
-        return y
+        dense = x.contiguous()
+        y = torch.empty_like(dense)
+        scaled(dense, y, dense.numel())
+        return torch.empty_like(x).copy_(y)  # the reference's strides, whatever x has

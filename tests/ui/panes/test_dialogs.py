@@ -69,7 +69,7 @@ def test_the_evidence_names_everything(tmp_path: Path) -> None:
     lines = [line.plain for line in accept_text(_evidence(folder=str(tmp_path), warnings=["plan standard"]), UNICODE)]
     text = "\n".join(lines)
     assert lines[0].startswith("VERIFIED UNTIMED on emulator, plan standard")
-    assert "RMS, 0.952x the baseline's of 2x allowed" in text
+    assert "RMS, 0.981x the baseline's of 2x allowed" in text
     assert "warning: plan standard" in text and "✓ correctness" in text and "Not tested" in text
     assert f"Written to {tmp_path} (op.py stays as it is):" in lines
     at = lines.index("→ softmax_kforge.cu  new")

@@ -96,6 +96,7 @@ def test_everything_of_a_timed_report() -> None:
         rows = [" ".join(row.split()) for row in _rows(pane)]
         for words in (
             "VERIFIED FASTER 1.53x over compile_default (95 % interval 1.51 to 1.55, noise 0.4 %, confirmed) on a GPU,",
+            "cases; it refuses 3)",
             "candidate 6 ms 2 ms to 10 ms graph",
             "eager 22 ms 20.4 ms to 23.6 ms plain",
             "compile_default 9 ms",

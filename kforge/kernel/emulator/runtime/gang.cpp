@@ -146,9 +146,11 @@ void Scheduler::reset_block(Block& block, uint64_t number) {
     t.site = Site{};
     t.spins = 0;
     if (t.copies.group || !t.copies.copies.empty()) t.copies = CopyQueue{};
+    if (t.stores || t.products) forget_asynchronous(t);
   }
   poison(block);
   if (tracing) tracing->block_starts(block);
+  forget_mbarriers(block);
 }
 
 // Shared memory starts as NaN, so that a value read before it is written is seen.

@@ -88,6 +88,8 @@ class __attribute__((visibility("default"))) Scheduler {
   void complete_barrier(Barrier& barrier);
   bool complete_collective(Warp& warp, unsigned mask, Thread* last);
   void gather(Thread* thread) { gathering_.push_back(thread); }
+  // Something happened that sleepers may wait for.
+  void moved() { moved_ = true; }
   // Stops the calling thread until others have run. spinning: it did not ask for it (a long run of atomics).
   void sleep(Thread* thread, bool spinning);
   // Whether an address is the emulator's own memory: stacks, threads, blocks (not shared memory).
@@ -139,6 +141,10 @@ class __attribute__((visibility("default"))) Scheduler {
 };
 
 __attribute__((visibility("default"))) extern thread_local Scheduler* scheduler;
+
+// What is in flight belongs to a block's threads (hopper.cpp).
+void forget_asynchronous(Thread& thread);
+void forget_mbarriers(Block& block);
 
 std::string describe(const Site& site);
 std::string hexadecimal(unsigned mask);

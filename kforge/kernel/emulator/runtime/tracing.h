@@ -18,6 +18,7 @@ struct Tracing {
   virtual void collective(Warp& warp, unsigned members) = 0;
   virtual void copy_starts(const Copy& copy) = 0;
   virtual void copy_arrives(const Copy& copy) = 0;
+  virtual void reads(const void* address, size_t bytes, const Site& site) = 0;
   virtual void memory_moved() = 0;  // the scheduler allocated
   int muted = 0;                    // the emulator itself works
 };

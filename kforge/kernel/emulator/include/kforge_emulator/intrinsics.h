@@ -206,7 +206,35 @@ inline void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif
 inline void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
 inline double normcdf(double x) { return 0.5 * erfc(-x * M_SQRT1_2); }
 inline float normcdff(float x) { return float(normcdf(double(x))); }
-inline double erfcx(double x) { return exp(x * x) * erfc(x); }
+inline double erfcx(double x) {
+  if (x < 20.0) return exp(x * x) * erfc(x);  // above, the product of what overflows and what vanishes
+  const double z = 1.0 / (2.0 * x * x);
+  return (1.0 - z * (1.0 - 3.0 * z * (1.0 - 5.0 * z * (1.0 - 7.0 * z)))) / (x * sqrt(M_PI));
+}
+// By Newton's method on the side where nothing cancels; p up to one half.
+inline double normcdfinv_below(double p) {
+  const double t = sqrt(-2.0 * log(p));
+  double x = p > 0.25 ? (p - 0.5) * sqrt(2.0 * M_PI) : (2.30753 + 0.27061 * t) / (1.0 + 0.99229 * t + 0.04481 * t * t) - t;
+  for (int k = 0; k < 6; ++k) {
+    const double gap = (normcdf(x) - p) * sqrt(2.0 * M_PI) * exp(0.5 * x * x);
+    x -= gap / (1.0 + 0.5 * x * gap);
+  }
+  return x;
+}
+inline double normcdfinv(double p) {
+  if (!(p >= 0.0 && p <= 1.0)) return NAN;
+  if (p == 0.0 || p == 1.0) return p == 0.0 ? -INFINITY : INFINITY;
+  return p <= 0.5 ? normcdfinv_below(p) : -normcdfinv_below(1.0 - p);
+}
+inline float normcdfinvf(float p) { return float(normcdfinv(double(p))); }
+inline double erfinv(double x) {
+  if (!(fabs(x) <= 1.0) || fabs(x) == 1.0) return fabs(x) == 1.0 ? copysign(INFINITY, x) : NAN;
+  if (fabs(x) > 0.5) return copysign(-normcdfinv_below(0.5 * (1.0 - fabs(x))) * M_SQRT1_2, x);
+  double y = 0.5 * sqrt(M_PI) * x;
+  for (int k = 0; k < 6; ++k) y -= (erf(y) - x) * 0.5 * sqrt(M_PI) * exp(y * y);
+  return y;
+}
+inline float erfinvf(float x) { return float(erfinv(double(x))); }
 inline float erfcxf(float x) { return float(erfcx(double(x))); }
 inline float norm3df(float a, float b, float c) { return float(sqrt(double(a) * a + double(b) * b + double(c) * c)); }
 inline float norm4df(float a, float b, float c, float d) {

@@ -27,6 +27,7 @@
 #include "intrinsics.h"
 #include "memory.h"
 #include "ptx.h"
+#include "hopper.h"
 #include "runtime.h"
 #include "shared.h"
 #include "unset.h"

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #define KFORGE_API extern "C" __attribute__((visibility("default")))
@@ -83,6 +84,13 @@ struct Barrier {
   Site site{};
 };
 
+// An mbarrier's waiting threads, and what mode `traced` knows of it. Its counts are in the eight bytes themselves.
+struct Mbarrier {
+  Barrier barrier;              // its list of waiting threads; generation: phases completed
+  const Thread* unseen_by = nullptr;  // who initialised it and has not fenced since
+  std::vector<struct BulkCopy*> copies;  // in flight, that will arrive here
+};
+
 struct Cluster {
   Barrier barrier;
   Block* blocks;
@@ -104,6 +112,7 @@ struct Block {
   Barrier named[15];  // bar.sync 1 .. 15
   char* shared;       // arena: static variables, then dynamic memory
   size_t dynamic_offset, dynamic_bytes;
+  std::map<const char*, Mbarrier> mbarriers;  // by address
   Warp* warps;
   Thread* threads;
 };
@@ -122,6 +131,8 @@ struct Thread {
   unsigned gathered;  // result of active_lanes
   unsigned cluster_generation;  // of the last cluster barrier_arrive
   CopyQueue copies;
+  struct BulkStores* stores;  // bulk copies to global memory, and matrix products, that are not waited for
+  struct MatrixQueue* products;
   View* view;  // mode `traced`: what it knows of others
 };
 

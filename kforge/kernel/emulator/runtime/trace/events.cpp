@@ -12,6 +12,7 @@ void Tracer::block_starts(Block& block) {
   barriers_.erase(&block.barrier);
   for (Barrier& b : block.named) barriers_.erase(&b);
   barriers_.erase(&block.cluster->barrier);
+  for (auto& [address, m] : block.mbarriers) barriers_.erase(&m.barrier);
 }
 
 void Tracer::thread_exits(Thread& thread) {
@@ -174,6 +175,10 @@ void Tracer::copy_arrives(const Copy& copy) {
   completing_ = true;
   access(reinterpret_cast<uintptr_t>(copy.to), copy.size, WRITE, site_of(copy.site));
   completing_ = false;
+}
+
+void Tracer::reads(const void* address, size_t bytes, const Site& site) {
+  access(reinterpret_cast<uintptr_t>(address), bytes, READ, site_of(site));
 }
 
 // ---- fences, atomics, flags ----------------------------------------------------------------------------------

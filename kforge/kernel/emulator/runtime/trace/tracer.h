@@ -32,6 +32,7 @@ class Tracer : public Tracing {
   void collective(Warp& warp, unsigned members) override;
   void copy_starts(const Copy& copy) override;
   void copy_arrives(const Copy& copy) override;
+  void reads(const void* address, size_t bytes, const Site& site) override;
   void memory_moved() override { ignored_.assign(kIgnored, 0); }
 
   // What the current thread does.

@@ -1,0 +1,113 @@
+"""Products of matrices in 16 bits on tensor cores, with what follows in the same kernel: a schedule per architecture.
+
+Hopper: one thread keeps a ring of tiles in shared memory full by tensor copies, two warpgroups multiply them by wgmma
+(128 x BN sums in registers), and each block goes from tile to tile. In a cluster of two, blocks one below the other
+share the right operand's tiles. Ampere and later: product_ampere.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kforge.engine.emit.cgen import Types
+from kforge.engine.emit.kernelcode import KernelCode, render
+from kforge.engine.families import Target, register
+from kforge.engine.families.product_ampere import ampere
+from kforge.engine.families.product_parts import Parts, multiplies, parts_of
+from kforge.engine.graph.ir import Program
+
+RATE = 6.2e14  # operations a second, on an H200
+BYTES_PER_SECOND = 4e12  # what the sums' way to memory adds, a part of it hidden
+MULTIPROCESSORS = 132
+SHARED, SLABS = 232448, 21504  # bytes: of a block; of the sums on their way, with what aligning the ring takes
+
+PROCESSORS = '''\
+def processors(x):
+    """How many blocks share the tiles: one a multiprocessor."""
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 4'''
+
+TENSOR_MAP = '''\
+def tensor_map(x, lines, *shape):
+    """x in this shape, to be copied by tiles of `lines` x 64; padded where its lines are not 16 bytes aligned."""
+    if 0 in shape:
+        shape = (*(1 for _ in shape[1:]), 8)
+        x = x.new_zeros(shape)
+    x = x.view(shape)
+    if shape[-1] % 8 or x.data_ptr() % 16:
+        padded = x.new_empty(*shape[:-1], -(-shape[-1] // 8) * 8)[..., : shape[-1]]
+        x = padded.copy_(x)
+    return TensorMap(x, (*(1 for _ in shape[2:]), lines, 64), swizzle=128, l2=256)'''
+
+
+@register("product")
+def product(program: Program, types: Types, name: str, target: Target) -> Iterator[KernelCode]:
+    """Applies to programs of one product of dense matrices in 16 bits, or of batches of them."""
+    if target.arch.startswith("sm_90"):
+        parts = parts_of(program, types, "const __grid_constant__ CUtensorMap {}", ("int processors",))
+        if parts is not None:
+            yield _hopper(parts, f"{name}_product")
+    elif (parts := parts_of(program, types, "const {element}* __restrict__ {}")) is not None:
+        yield ampere(parts, f"{name}_product")
+
+
+def _hopper(parts: Parts, name: str) -> KernelCode:
+    batches, rows, cols, _ = parts.hints()
+    wide = batches * -(-rows // 128) * -(-cols // 256) >= MULTIPROCESSORS
+    constants: dict[str, int | str] = {"BN": 256 if wide else 128, "STAGES": 4, "CLUSTER": 1}
+    constants |= {"GROUP": 16 if wide else 8}
+    tune: dict[str, tuple[int | str, ...]] = {"BN": (256, 128), "STAGES": (6, 5, 4, 3), "CLUSTER": (2, 1)}
+    tune |= {"GROUP": (16, 8, 4)}
+    last, among = parts.constants
+    constants, tune = constants | last, tune | among
+    tiles = "ceil_div(rows, 128 * CLUSTER) * ceil_div(cols, BN)" + (" * batches" if parts.product.batch else "")
+    lines = [128 if along else 64 for along in parts.along]
+    sides = zip(parts.shapes(), lines, strict=True)
+    return KernelCode(
+        name=name,
+        program=parts.program,
+        schedule="product",
+        idea="a product on Hopper's tensor cores, fed by tensor copies, with all that follows in the same kernel",
+        text=render("cuda/product.cu.j2", name=name, **parts.values),
+        template=(*parts.types, *constants),
+        helpers=parts.helpers
+        | ({"prefetch"} if parts.values["fetched"]["soon"] else set())
+        | {"hopper", f"product_{parts.half}", *_layouts(parts)},
+        sizes=parts.sizes,
+        grid=f"min({tiles}, processors // CLUSTER) * CLUSTER",
+        block="384",
+        constants=constants,
+        tune=tune,
+        require={
+            "STAGES": f"STAGES * (128 + BN) * 128 + {SLABS} <= {SHARED}",
+            "CLUSTER": "CLUSTER == 1 or BN == 256",
+            "VEC": parts.condition,
+        },
+        shared=f"STAGES * (128 + BN) * 128 + {SLABS}",
+        cluster="CLUSTER",
+        size_types=dict.fromkeys(parts.sizes, "int"),
+        types={parts.element: parts.left},
+        operands=tuple((f"tensor_map({buffer}, {n}, {{}})", shape) for (buffer, shape), n in sides),
+        pointers=parts.pointers,
+        counts=(f"processors({parts.product.left.buffer.name})",),
+        functions=(PROCESSORS, TENSOR_MAP),
+        seconds=_seconds(parts),
+    )
+
+
+def _layouts(parts: Parts) -> set[str]:
+    """Which ways of lying in shared memory, and which ranks of tensor maps, the source must know."""
+    ranks = {f"boxes_{2 + side.batched}d" for side in (parts.product.left, parts.product.right)}
+    return ranks | {f"tile_{'along' if along else 'down'}" for along in parts.along}
+
+
+def _seconds(parts: Parts) -> float:
+    """Predicted: whole waves of tiles, and a part of the traffic beside them."""
+    batches, rows, cols, depth = parts.hints()
+    tiles = batches * -(-rows // 128) * -(-cols // 256)
+    waves = min(4.0, -(-tiles // MULTIPROCESSORS) * MULTIPROCESSORS / max(tiles, 1))
+    whole = [b for b in parts.program.buffers if b.name in parts.pointers and len(b.shape) > 1]
+    traffic = 2.0 * batches * rows * cols * len(whole)
+    return 6e-6 + 2.0 * batches * rows * cols * depth * waves / RATE + 0.3 * traffic / BYTES_PER_SECOND
+
+
+__all__ = ["multiplies", "product"]

@@ -1,0 +1,118 @@
+"""Strides of results as torch would give them: rules over the strides that inputs have when a candidate is called.
+
+A rule is an input (as it is given), a dense tensor, a view of another, or what torch's pointwise operators make of
+several. Candidates evaluate it on tensors without elements (`written`), where inputs are not contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kforge.engine.graph.ir import Buffer
+from kforge.engine.graph.symbols import Poly
+
+Shape = tuple[Poly, ...]
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A contiguous tensor of this shape."""
+
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Viewed:
+    """A view: a method with dimensions, or a shape; `cut` takes the beginning of each dimension."""
+
+    of: Layout
+    method: str  # permute | unsqueeze | squeeze | select | expand | reshape | cut
+    arguments: tuple[Poly | int, ...]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The result of a pointwise operator on these."""
+
+    operands: tuple[Layout, ...]
+
+
+Layout = Buffer | Dense | Viewed | Joined
+"""A buffer is an input as it is given."""
+
+
+def inputs_of(layout: Layout) -> list[Buffer]:
+    """The inputs whose strides decide; none where the result always lies the same way."""
+    if isinstance(layout, Buffer):
+        return [layout]
+    below = layout.operands if isinstance(layout, Joined) else (layout.of,) if isinstance(layout, Viewed) else ()
+    return list(dict.fromkeys(b for part in below for b in inputs_of(part)))
+
+
+def joined(operands: Sequence[tuple[Layout | None, Shape]], shape: Shape) -> Layout | None:
+    """The layout of a pointwise result of operands with these layouts and shapes; None: contiguous.
+
+    The first operand that fills the shape decides, unless one before it has two dimensions of its own to go by.
+    """
+    full = next((k for k, (_, own) in enumerate(operands) if own == shape), None)
+    if full is not None and not any(_plane(own) for _, own in operands[:full]):
+        layout = operands[full][0]
+        if layout is None or isinstance(layout, Buffer):
+            return layout
+    known = [layout for layout, _ in operands if layout is not None and _plane(_shape_of(layout))]
+    if not known:
+        return None
+    rules = [_as_shaped(layout, own) if layout is not None else Dense(own) for layout, own in operands if own]
+    return rules[0] if len(rules) == 1 and isinstance(rules[0], Joined) else Joined(tuple(rules))
+
+
+def viewed(layout: Layout | None, shape: Shape, method: str, arguments: Sequence[Poly | int]) -> Layout | None:
+    """The layout of a view of a tensor of this shape; None where it is contiguous whatever is given."""
+    if layout is None and method != "permute":
+        return None
+    if layout is not None and not any(_plane(b.shape) for b in inputs_of(layout)) and method != "permute":
+        return None
+    return Viewed(Dense(shape) if layout is None else _as_shaped(layout, shape), method, tuple(arguments))
+
+
+def channels_last(shape: Shape) -> Layout:
+    """Dense, channels last."""
+    rank = len(shape)
+    return Viewed(Dense((shape[0], *shape[2:], shape[1])), "permute", (0, rank - 1, *range(1, rank - 1)))
+
+
+def written(layout: Layout, size: Callable[[Poly], str], shape: Callable[[Shape], str]) -> str:
+    """A tensor without elements that lies so, in Python. size, shape: write one or several sizes."""
+    if isinstance(layout, Buffer):
+        return f"bare({layout.name}_given)"
+    if isinstance(layout, Dense):
+        return f'torch.empty({shape(layout.shape)}, device="meta")'
+    if isinstance(layout, Joined):
+        return f"joined({', '.join(written(o, size, shape) for o in layout.operands)})"
+    of = written(layout.of, size, shape)
+    arguments = ", ".join(str(a) if isinstance(a, int) else size(a) for a in layout.arguments)
+    if layout.method == "cut":
+        cuts = ", ".join(":" if isinstance(a, int) else f":{size(a)}" for a in layout.arguments)
+        return f"{of}[{cuts}]"
+    return f"{of}.{layout.method}({arguments})"
+
+
+def _plane(shape: Shape) -> bool:
+    """Whether more than one dimension has elements to step over."""
+    return sum(size.constant != 1 for size in shape) > 1
+
+
+def _shape_of(layout: Layout) -> Shape:
+    """A shape that is a plane where the layout's own is: of the inputs below."""
+    if isinstance(layout, (Buffer, Dense)):
+        return layout.shape
+    below = layout.operands if isinstance(layout, Joined) else (layout.of,)
+    return max((_shape_of(o) for o in below), key=_plane)
+
+
+def _as_shaped(layout: Layout, shape: Shape) -> Layout:
+    """What a part of an input keeps: the order of its dimensions, at its own sizes."""
+    if not isinstance(layout, Buffer) or layout.shape == shape:
+        return layout
+    return Viewed(layout, "cut", tuple(0 if a == b else b for a, b in zip(layout.shape, shape, strict=True)))

@@ -1,0 +1,119 @@
+"""Which strides the result of each node has (strides.py), from those of its operands and from how it was called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kforge.engine.graph.importer import HANDLERS, layout_of
+from kforge.engine.graph.strides import Layout, channels_last, viewed
+from kforge.engine.graph.tensors import Tensor
+from kforge.task.capturing import CALL
+from kforge.task.tracing import OPERANDS
+
+# operators whose result torch lays out as their operand; of a part, the order of the dimensions counts
+KEEPS_STRIDES = {"_to_copy", "alias", "clone", "detach", "lift_fresh_copy", "positive"}
+PARTS = {"slice", "split_with_sizes"}
+COPIERS = {"select_scatter", "slice_scatter", "diagonal_scatter", "index_fill"}  # on a copy that keeps strides
+WRITERS = {"scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy", "index_reduce", "put"}
+WRITERS |= COPIERS
+
+
+def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Any) -> None:
+    """Set the layout of what a node gives; pointwise operators have set theirs."""
+    in_place = _in_place(node, packet)
+    for t in result if isinstance(result, (tuple, list)) else (result,):
+        if not isinstance(t, Tensor):
+            continue
+        if packet in PARTS or in_place:
+            t.layout = args[0].layout
+        elif packet == "where" and "select_scatter" in str(node.meta.get("original_aten")):
+            t.layout = args[2].layout
+        elif packet in VIEWS:
+            t.layout = VIEWS[packet](args[0], t, *args[1:])
+        elif packet in KEEPS_STRIDES:
+            if _reorders(kwargs) or _call_of(node) == "contiguous":
+                last = len(t.shape) in (4, 5) and "channels_last" in str(kwargs.get("memory_format"))
+                t.layout = channels_last(t.shape) if last else None
+            elif isinstance(args[0], Tensor):
+                t.format = args[0].format
+        elif packet in HANDLERS and packet != "sort":
+            t.layout = None
+    own = [_named(values, name) for name in node.meta.get(OPERANDS, ())]
+    if own and all(isinstance(t, Tensor) for t in own) and not in_place:
+        result.layout = layout_of(own, result.shape)
+
+
+def _named(values: Mapping[Any, Any], name: str) -> Any:
+    return next((value for node, value in values.items() if node.name == name), None)
+
+
+def _call_of(node: Any) -> str:
+    """The function that the user's line called."""
+    return str((node.meta.get("custom") or {}).get(CALL, ""))
+
+
+def _in_place(node: Any, packet: str) -> bool:
+    """Whether a result has its first operand's strides since that is what is written, or a copy of it."""
+    call = _call_of(node)
+    if packet not in WRITERS:
+        return call in (f"{packet}_", f"__i{packet}__")
+    ends = call.endswith("_") and not call.startswith("__")
+    return packet in COPIERS or ends or call in ("index_put", "index_fill", "__setitem__")
+
+
+def _reorders(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a copy asks for another memory format than its operand's."""
+    import torch
+
+    return kwargs.get("memory_format") not in (None, torch.preserve_format)
+
+
+def _permute(x: Tensor, result: Tensor, dims: Sequence[int]) -> Layout | None:
+    return viewed(x.layout, x.shape, "permute", [d % len(x.shape) for d in dims])
+
+
+def _transpose(x: Tensor, result: Tensor, a: int, b: int) -> Layout | None:
+    order = list(range(len(x.shape)))
+    order[a], order[b] = order[b], order[a]
+    return viewed(x.layout, x.shape, "permute", order)
+
+
+def _t(x: Tensor, result: Tensor) -> Layout | None:
+    return viewed(x.layout, x.shape, "permute", (1, 0)) if len(x.shape) == 2 else x.layout
+
+
+def _unsqueeze(x: Tensor, result: Tensor, dim: int) -> Layout | None:
+    return viewed(x.layout, x.shape, "unsqueeze", (dim,))
+
+
+def _squeeze(x: Tensor, result: Tensor, *_: Any) -> Layout | None:
+    """A reshape: the sizes say which dimensions are left."""
+    return viewed(x.layout, x.shape, "reshape", result.shape)
+
+
+def _select(x: Tensor, result: Tensor, dim: int, index: int) -> Layout | None:
+    return viewed(x.layout, x.shape, "select", (dim, 0))
+
+
+def _expand(x: Tensor, result: Tensor, *_: Any) -> Layout | None:
+    return viewed(x.layout, x.shape, "expand", result.shape)
+
+
+def _reshape(x: Tensor, result: Tensor, *_: Any) -> Layout | None:
+    """As it is where that is a view, else a copy, which is contiguous: what torch's reshape does as well."""
+    return viewed(x.layout, x.shape, "reshape", result.shape)
+
+
+VIEWS: dict[str, Callable[..., Layout | None]] = {
+    "permute": _permute,
+    "transpose": _transpose,
+    "t": _t,
+    "unsqueeze": _unsqueeze,
+    "squeeze": _squeeze,
+    "select": _select,
+    "expand": _expand,
+    "view": _reshape,
+    "reshape": _reshape,
+    "_unsafe_view": _reshape,
+}

@@ -1,0 +1,114 @@
+"""Products that are not computed as written: of narrow integers, of groups of rows, of a band."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kforge.engine.calls import bands, precision
+from kforge.engine.handlers import narrow, products
+from kforge.errors import NoCandidate
+from kforge.task import Call
+from tests.engine.support import compare, function_task, load_model, proposals
+
+BYTES = "torch.randint(-128, 128, (33, 64), dtype=torch.int8), torch.randint(-128, 128, (40, 64), dtype=torch.int8)"
+
+
+def test_integers(tmp_path: Path) -> None:
+    """torch's own product of integers, its scales and activation in one kernel after it; other sizes too."""
+    body = "return F.silu(torch._int_mm(a, w.t()).float() * s * t)"
+    task = function_task(body, f"{BYTES}, torch.rand(33, 1), torch.rand(40)", tmp_path, "a, w, s, t")
+    candidate = proposals(task)[0]
+    assert "integer_product(a, w.t())" in candidate.files["op_kforge.py"]
+    other = Call(
+        (*(torch.randint(-128, 128, (n, 24), dtype=torch.int8) for n in (5, 7)), torch.rand(5, 1), torch.rand(7))
+    )
+    compare(task, candidate, tmp_path, [task.make_call(), other])
+
+
+def test_integers_as_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of integers that the reference makes floats of is exact; one of floats stays one."""
+    monkeypatch.setattr(narrow, "WORTHWHILE", 0)
+    body = "return torch.relu((a.float() @ w.float().t()) * s)"
+    task = function_task(body, f"{BYTES}, torch.rand(33, 1)", tmp_path, "a, w, s")
+    candidate = proposals(task)[0]
+    assert "integer_product(" in candidate.files["op_kforge.py"]
+    call = task.make_call()
+    got = load_model(candidate, tmp_path)()(*call.args)
+    a, w, s = call.args
+    assert torch.equal(got, torch.relu((a.long() @ w.long().t()).float() * s))
+    scaled = "return torch.relu((a.float() * s) @ w.float().t())"
+    other = function_task(scaled, f"{BYTES}, torch.rand(33, 1)", tmp_path, "a, w, s")
+    assert "integer_product(" not in proposals(other)[0].files["op_kforge.py"]
+
+
+def test_groups(tmp_path: Path) -> None:
+    """Rows in groups, each with a matrix of its own, between kernels of ours; a product without groups is refused."""
+    inputs = (
+        "torch.randn(24, 16).bfloat16(), torch.randn(3, 16, 40).bfloat16(), torch.tensor([4, 4, 24], dtype=torch.int32)"
+    )
+    task = function_task("return F.silu(torch._grouped_mm(x * 2, w, offs=o))", inputs, tmp_path, "x, w, o")
+    candidate = proposals(task)[0]
+    assert "offs=o)" in candidate.files["op_kforge.py"]
+    x, w, o = task.make_call().args
+    got = load_model(candidate, tmp_path)()(x, w, o).float()
+    wide = torch.cat([x[:4].double() * 2 @ w[0].double(), x[4:].double() * 2 @ w[2].double()])
+    assert torch.allclose(got.double(), torch.nn.functional.silu(wide), rtol=2e-2, atol=2e-2)
+
+
+def test_floats_of_eight_bits_are_named(tmp_path: Path) -> None:
+    """What would have to be written in eight bits has no kernel."""
+    product = (
+        "torch._scaled_mm(x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn).t(), s, s, out_dtype=torch.bfloat16)"
+    )
+    body = f"return {product} + 1"
+    task = function_task(body, "torch.randn(32, 64), torch.randn(48, 64), torch.ones(1)", tmp_path, "x, w, s")
+    with pytest.raises(NoCandidate, match="float8_e4m3fn"):
+        proposals(task)
+
+
+BANDS = {
+    "upper": ("torch.triu(x @ w)", '0, float("inf")'),
+    "lower": ("torch.tril(torch.relu(x @ w + 1), -2)", 'float("-inf"), -2'),
+    "window": ("torch.where((i[:, None] - i[None]).abs() <= 40, x @ w, 0.0)", "-40, 40"),
+}
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_band(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a product that is hidden beyond a diagonal only strips that reach into the rest are computed."""
+    monkeypatch.setattr(bands, "LEAST", 8)
+    body, edges = BANDS[name]
+    inputs = "torch.randn(600, 40), torch.randn(40, 600)"
+    task = function_task(f"i = torch.arange(600)\nreturn {body}", inputs, tmp_path, "x, w")
+    candidate = proposals(task)[0]
+    assert f"product_in_band(x, w, {edges})" in candidate.files["op_kforge.py"]
+    call = task.make_call()
+    odd = Call((call.args[0].clone(), call.args[1].clone()))
+    odd.args[0][500, 3], odd.args[1][2, 30] = float("inf"), float("nan")
+    compare(task, candidate, tmp_path, [call, odd])
+
+
+def test_band_of_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheme of halves computes the band alone, too, as exact as single precision."""
+    monkeypatch.setattr(bands, "LEAST", 8)
+    monkeypatch.setattr(products, "pays", lambda *_: True)
+    monkeypatch.setattr(precision, "LEAST_DEPTH", 8)
+    body, inputs = "return torch.triu(x @ w)", "torch.randn(520, 64), torch.randn(64, 520)"
+    task = function_task(body, inputs, tmp_path, "x, w")
+    candidate = next(c for c in proposals(task) if "two_halves" in c.files["op_kforge.py"])
+    assert "add_product_in_band(" in candidate.files["op_kforge.py"]
+    compare(task, candidate, tmp_path)
+
+
+def test_whole_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that is read beyond the diagonal elsewhere is computed whole."""
+    monkeypatch.setattr(bands, "LEAST", 8)
+    task = function_task(
+        "y = x @ w\nreturn torch.triu(y) + 1, y * 2", "torch.randn(60, 40), torch.randn(40, 60)", tmp_path, "x, w"
+    )
+    candidate = proposals(task)[0]
+    assert "in_band" not in candidate.files["op_kforge.py"]
+    compare(task, candidate, tmp_path)

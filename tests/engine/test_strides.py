@@ -1,0 +1,75 @@
+"""Results lie in memory as torch's would, whatever the inputs' strides are."""
+
+from __future__ import annotations
+
+import ast
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kforge.environment.layouts import LAYOUTS
+from kforge.task import Call
+from tests.engine.support import compare, function_task, proposals
+
+TWO = "torch.randn(6, 5), torch.randn(5, 6)"
+ROWS = "torch.tensor([3, 0]), torch.randn(2, 5)"
+IMAGES = "torch.randn(2, 8, 4, 6)"
+CASES = [
+    ("return x.transpose(0, 1) + y", TWO, "x, y"),
+    ("return x.t().reshape(5, 2, 3).transpose(0, 2) * 2", "torch.randn(6, 5)", "x"),
+    ("return x.flatten(2).transpose(1, 2) + y", f"{IMAGES}, torch.randn(24, 8)", "x, y"),
+    ("return x.clone().index_add_(0, i, y) * 2", f"torch.randn(6, 5), {ROWS}", "x, i, y"),
+    ("return x.index_add(0, i, y) * 2", f"torch.randn(6, 5), {ROWS}", "x, i, y"),
+    ("return x.contiguous() + y.t()", TWO, "x, y"),
+    ("v = x.cummax(-1).values\nreturn torch.lerp(v, x, 0.3), torch.lerp(x, v, 0.3)", IMAGES, "x"),
+    ("y = x.clone()\ny[:, 1] = 0.5\nreturn y + 1", "torch.randn(6, 5)", "x"),
+    ("return F.channel_shuffle(x, 4) + 1", IMAGES, "x"),
+    ("return F.pixel_shuffle(x, 2) + 1", IMAGES, "x"),
+    ("return F.interpolate(x.to(memory_format=torch.channels_last), scale_factor=2.0, mode='bilinear')", IMAGES, "x"),
+]
+
+
+@pytest.mark.parametrize(("body", "inputs", "parameters"), CASES)
+def test_every_layout(body: str, inputs: str, parameters: str, tmp_path: Path) -> None:
+    """Inputs all in one layout, and only the first of them: strides and values are those of the reference."""
+    task = function_task(body, inputs, tmp_path, parameters)
+    args = task.make_call().args
+    calls = [Call(tuple(layout(t) for t in args)) for layout in LAYOUTS.values()]
+    calls += [Call((LAYOUTS[name](args[0]), *args[1:])) for name in ("transposed", "expanded", "dense_permuted")]
+    compare(task, proposals(task)[0], tmp_path, calls)
+
+
+def helpers(folder: Path) -> dict[str, Any]:
+    """The functions of a candidate that has all of them."""
+    candidate = proposals(function_task("return x.transpose(0, 1) + y", TWO, folder, "x, y"))[0]
+    tree = ast.parse(candidate.files[candidate.module])
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    found: dict[str, Any] = {"torch": torch}
+    exec(compile(ast.Module(functions, []), "helpers", "exec"), found)
+    return found
+
+
+def strided(shape: tuple[int, ...], draw: random.Random) -> torch.Tensor:
+    """A tensor of this shape in some order of dimensions, cut, with a step, or broadcast along one of them."""
+    order = draw.sample(range(len(shape)), len(shape))
+    wide = [shape[d] * draw.choice((1, 1, 2)) for d in order]
+    x = torch.randn(wide).permute([order.index(d) for d in range(len(shape))])
+    for d, size in enumerate(shape):
+        x = x.narrow(d, 0, size)
+    d = draw.randrange(len(shape))
+    return x.narrow(d, 0, 1) if draw.random() < 0.3 else x
+
+
+def test_operands_in_any_order(tmp_path: Path) -> None:
+    """The order that candidates work out for a pointwise operator's result is torch's, for two operands and three."""
+    joined, bare = helpers(tmp_path)["joined"], helpers(tmp_path)["bare"]
+    draw = random.Random(0)
+    for _ in range(400):
+        shape = tuple(draw.choice((1, 2, 3, 5)) for _ in range(draw.randint(1, 4)))
+        a, b, c = (strided(shape, draw) for _ in range(3))
+        for function, operands in ((torch.add, (a, b)), (torch.where, (a > 0, b, c)), (torch.lerp, (a, b, c))):
+            result, found = function(*operands), joined(*map(bare, operands))
+            assert found.stride() == result.stride(), [(x.shape, x.stride()) for x in operands]

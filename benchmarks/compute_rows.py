@@ -26,7 +26,7 @@ except ImportError:  # run as a file
 if TYPE_CHECKING:
     import torch
 
-    from kforge.task import Call, Task
+    from kforge.task import Call, Capture, Task
 
 Way = Callable[..., Any]
 
@@ -110,15 +110,20 @@ def in_channels_last(function: Way, *args: Any, **kwargs: Any) -> Any:
 class Truth:
     """What the row's results are compared with: eager's and float64's, on the workload's own data and of one sign."""
 
-    def __init__(self, task: Task, call: Call, reference: torch.nn.Module, device: str) -> None:
+    def __init__(self, task: Task, call: Call, reference: torch.nn.Module, captured: Capture, device: str) -> None:
+        from kforge.task import promote
+
         self.few = 2 if task.name.startswith("conv") else 1 << 30  # float64 convolutions take seconds
         self.half = any("float16" in dtype for _, dtype in rows.shapes_of(call))
         self.data = {"own": call, "positive": positive(call)}
-        exact = task.make_reference(0, device).double()
-        self.values = {
-            name: (self.first(reference, data), exact(*first_of(double(data).args, self.few)))
-            for name, data in self.data.items()
-        }
+        wide = task.make_reference(0, device).double()
+
+        def exact(data: Call) -> Any:
+            """Casts of the reference's own would narrow it: where all of it is computed, the graph is promoted."""
+            small = self.few < 1 << 30
+            return wide(*first_of(double(data).args, self.few)) if small else promote(captured)(reference, data)
+
+        self.values = {name: (self.first(reference, data), exact(data)) for name, data in self.data.items()}
 
     def first(self, way: Way, data: Call) -> Any:
         return first_of(way(*data.args, **data.kwargs), self.few)
@@ -152,7 +157,7 @@ def measure(bench: rows.Bench, task: Task, variant: int) -> dict[str, Any]:
     found: dict[str, Any] = {"workload": task.name, "variant": variant, "inputs": rows.shapes_of(call)}
     found |= {"precision": task.precision.value, "ways": {}}
     with task.conditions(reference, call):
-        truth = Truth(task, call, reference, bench.device)
+        truth = Truth(task, call, reference, captured, bench.device)
         for name, way in theirs(bench, task, reference).items():
             entry = truth.of(way)
             samples = bench.samples(partial(way, *call.args, **call.kwargs), 11)

@@ -19,7 +19,7 @@ import platform
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -147,7 +147,8 @@ def main() -> int:
         book.write_text(json.dumps({"earlier": json.loads(options.out.read_text())}) + "\n")
     lines = [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
     earlier = next((line["earlier"] for line in lines if "earlier" in line), NONE)
-    rows = [line for line in lines if "kernel" in line]
+    mended = [line for line in lines if "mended" in line]
+    rows = [line for line in lines if "kernel" in line and "mended" not in line]
     end = time.monotonic() + 60 * options.minutes
     with Zygote() as zygote, book.open("a") as log:
 
@@ -155,9 +156,9 @@ def main() -> int:
             log.write(json.dumps(line) + "\n")
             log.flush()
 
-        spent: Counter[str] = Counter()  # seconds by kernel: each has its share, so cheap ones are judged more often
-        for row in rows:
-            spent[row["kernel"]] += row["seconds"]
+        spent: dict[str, float] = defaultdict(float)  # seconds by kernel: each has its share, cheap ones more turns
+        for earlier_row in rows:
+            spent[earlier_row["kernel"]] += earlier_row["seconds"]
         while earlier["evaluations"] + len(rows) < options.count and time.monotonic() < end and chosen:
             kernel, begin = min(chosen, key=lambda k: spent[k.name]), time.monotonic()
             try:
@@ -178,14 +179,14 @@ def main() -> int:
             note(row)
             done = earlier["evaluations"] + len(rows)
             print(f"{done} of {options.count}: {kernel.name} {row['status']} {row['seconds']} s", flush=True)
-    write(options, earlier, rows)
+    write(options, earlier, rows, mended)
     return 1 if any(row["status"] != "verified" for row in rows) or earlier["rejected"] else 0
 
 
-def write(options: argparse.Namespace, earlier: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+def write(
+    options: argparse.Namespace, earlier: dict[str, Any], rows: list[dict[str, Any]], mended: list[dict[str, Any]]
+) -> None:
     """The result: counts and every rejection."""
-    mended = [row for row in rows if "mended" in row]
-    rows = [row for row in rows if "mended" not in row]
     rejected = earlier["rejected"] + [row for row in rows if row["status"] != "verified"]
     count = earlier["evaluations"] + len(rows)
     result = {

@@ -334,7 +334,7 @@ def _constants(capture: Capture) -> dict[str, list[float | int | bool]]:
     for node, ref in capture.placeholders().items():
         if ref.kind.value == "constant":
             value = capture.constants[ref.path]
-            written = "lifted_tensor" in ref.path or "tensor_constant" in ref.path  # not an attribute, which may be random
+            written = "lifted_tensor" in ref.path or "tensor_constant" in ref.path  # no attribute: it may be random
             if not 0 < value.numel() <= (FEW if written else 1):
                 raise NoCandidate(f"the constant tensor {ref.path} is not a buffer", operator="constant tensor")
             found[node] = value.flatten().tolist()

@@ -126,8 +126,7 @@ class Kernel:
         try:
             for i in self._maps:
                 values[i] = args[i].encode(self._maps[i])
-                x = args[i].x
-                key += (args[i].key, x.data_ptr(), x.requires_grad and _grad_enabled())
+                key += (args[i].key, args[i].x.requires_grad and _grad_enabled())
             for i in self._pointers:
                 tensor = args[i]
                 if tensor is None:
@@ -158,13 +157,18 @@ class Kernel:
             return self._slow(args)
         if plan is None:
             return self._slow(args, key)
+        places = self._places(args, values) if self._maps else values
         for a, b, a_extent, b_extent in plan.pairs:
-            p, q = values[a], values[b]
+            p, q = places[a], places[b]
             if p < q + b_extent and q < p + a_extent and (a, b, q - p) not in plan.disjoint:
                 return self._slow(args, key)
         if plan.launch is not None:
             self._launch(plan, args, values)
         return None
+
+    def _places(self, args: tuple, values: list[Any]) -> list[Any]:
+        """`values` with the addresses that tensor maps point to in their stead."""
+        return [args[i].x.data_ptr() if i in self._maps else v for i, v in enumerate(values)]
 
     def _trace(self, args: tuple) -> None:
         """The call as an operator in a graph. Compiled code would drop the gradient without a word."""
@@ -242,8 +246,9 @@ class Kernel:
             values[i] = checked.addresses[self.definition.arguments[i].name]
         for i in self._maps:
             values[i] = args[i].encode(self._maps[i])
+        places = self._places(args, values)
         for a, b, _, _ in plan.pairs:  # the checks have found them disjoint
-            plan.disjoint.add((a, b, values[b] - values[a]))
+            plan.disjoint.add((a, b, places[b] - places[a]))
         if state.build_only:
             return None
         on_tensors = self._maps or any(isinstance(a, torch.Tensor) for a in args)

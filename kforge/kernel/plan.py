@@ -198,8 +198,7 @@ def _dim3(definition: Definition, what: str, expression: Expression, env: Mappin
 
 
 def _pairs(definition: Definition, checked: Checked) -> tuple[tuple[int, int, int, int], ...]:
-    pointers = [(i, p.name) for i, p in enumerate(definition.arguments) if p.kind == "pointer"]
-    # Tensor maps are compared with pointers by the checks of the first call of each address.
+    pointers = [(i, p.name) for i, p in enumerate(definition.arguments) if p.kind in ("pointer", "tensor_map")]
     return tuple(
         (i, j, checked.extents[a], checked.extents[b])
         for i, a in pointers

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -83,34 +82,10 @@ class TensorMap:
             if len(_encoded) >= MAX_MAPS:
                 _encoded.clear()
             _encoded[key] = found
-        if self.x.device.type == "cuda":
-            import torch
-
-            if torch.cuda.is_current_stream_capturing():
-                _captured.append((where, weakref.ref(self.x), self.x.data_ptr()))
         return found
 
 
 _encoded: dict[tuple, bytes] = {}
-_captured: list[tuple[str, weakref.ref[torch.Tensor], int]] = []
-
-
-def captured() -> int:
-    """How many maps launches have taken into CUDA graphs so far: a mark for `check_replay`."""
-    return len(_captured)
-
-
-def check_replay(since: int = 0, until: int | None = None) -> None:
-    """Refuse to replay a graph whose maps point elsewhere than their tensors do now.
-
-    since, until: `captured()` before and after the capture. LaunchError names the argument.
-    """
-    for where, tensor, address in _captured[since:until]:
-        x = tensor()
-        if x is None or x.data_ptr() != address:
-            what = "is gone" if x is None else "lies elsewhere"
-            hint = "keep the tensor alive and copy into it, or capture again"
-            raise LaunchError(f"{where}: the graph was captured with a tensor that {what}", hint)
 
 
 def dimensions(tensor_map: TensorMap, where: str) -> tuple[int, list[int], list[int], list[int]]:

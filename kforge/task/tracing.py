@@ -62,6 +62,14 @@ def trace_export(module: torch.nn.Module, call: Call) -> Traced:
 OPERANDS = "kforge_operands"  # key of a node's metadata: names of the nodes that the operator it ends was called with
 
 
+LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"}
+"""Pointwise as well where they are not reduced, although torch does not say so."""
+
+
+def _packet(target: Any) -> str:
+    return str(target).removeprefix("aten.").partition(".")[0]
+
+
 def _note_operands(graph: torch.fx.Graph, called: dict[str, torch.fx.Node]) -> None:
     """On the last node of each pointwise operator that was decomposed: its own operands, in their order.
 
@@ -77,7 +85,9 @@ def _note_operands(graph: torch.fx.Graph, called: dict[str, torch.fx.Node]) -> N
     last |= {node.name: node.name for node in graph.nodes if node.op == "placeholder"}
     for name, nodes in parts.items():
         own = called.get(name)
-        if own is None or len(nodes) == 1 or torch.Tag.pointwise not in getattr(own.target, "tags", ()):
+        if own is None or len(nodes) == 1 or _packet(own.target) == "mvlgamma":  # called pointwise, it sums
+            continue
+        if torch.Tag.pointwise not in getattr(own.target, "tags", ()) and _packet(own.target) not in LOSSES:
             continue
         nodes[-1].meta[OPERANDS] = tuple(_result(n, last, parts) for n in own.all_input_nodes)
 

@@ -31,5 +31,5 @@ def test_evaluations_have_seeds_of_their_own_and_are_counted_on(
     assert len({row["entropy"] for row in rows}) == 2
     with out.with_suffix(".jsonl").open("a") as log:
         log.write(json.dumps(rows[0] | {"status": "wrong", "mended": "its strides"}) + "\n")
-    found = run(4)
+    found = run(3)
     assert found["evaluations"] == 3 and found["rejected"] == [] and len(found["mended_kernels"]) == 1  # type: ignore[arg-type]

@@ -17,44 +17,24 @@ from tests.engine.support import compare, function_task, load_model, task_from
 QKV = "torch.randn(2, 4, 20, 16), torch.randn(2, 4, 20, 16), torch.randn(2, 4, 20, 16)"
 NEGATIVE = "float('-inf')"
 SOFTMAX = "return torch.softmax(s, -1) @ v"
-CAUSAL = f"s = s.masked_fill(torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1), {NEGATIVE})"
-
-WRITTEN = {
-    "plain": ("s = q @ k.transpose(-2, -1) / 4", "attention(", QKV),
-    "three_dimensions": (
-        "s = torch.bmm(q, k.transpose(1, 2)) * 0.3",
-        "",
-        "torch.randn(5, 7, 8), torch.randn(5, 9, 8), torch.randn(5, 9, 8)",
-    ),
-    "einsum": (
-        "s = torch.einsum('bqhd,bkhd->bhqk', q, k) / 4\nv = v.transpose(1, 2)",
-        "",
-        "*(torch.randn(2, 9, 5, 16) for _ in range(3))",
-    ),
-    "odd_sizes": (
-        "s = q @ k.transpose(-2, -1) / 4",
-        "",
-        "torch.randn(2, 3, 7, 13), torch.randn(2, 3, 11, 13), torch.randn(2, 3, 11, 5)",
-    ),
-    "causal": (f"s = q @ k.transpose(-2, -1) / 4\n{CAUSAL}", "is_causal=True", QKV),
-    "causal_added": (
-        f"s = q @ k.transpose(-2, -1) + torch.full((20, 20), {NEGATIVE}).triu(1)",
-        "is_causal=True",
-        QKV,
-    ),
-    "window": (
-        "s = q @ k.transpose(-2, -1)\ni = torch.arange(20)\n"
-        f"s = s.masked_fill((i[:, None] - i[None, :]).abs() > 3, {NEGATIVE})",
-        "attention_with_bias(",
-        QKV,
-    ),
-    "finite_fill": (
-        "s = (q @ k.transpose(-2, -1) / 4).masked_fill(m == 0, -1e9)",
-        "attention_with_bias(",
-        f"{QKV}, None",
-    ),
-    "added": ("s = q @ k.transpose(-2, -1) / 4 + m * 0.1", "attention_with_bias(", f"{QKV}, None"),
-}
+WITHOUT_MASK = f"""
+plain = torch.softmax(q @ k.transpose(-2, -1) / 4, -1) @ v
+s = q @ k.transpose(-2, -1) * 0.25
+hidden = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
+causal = torch.softmax(s.masked_fill(hidden, {NEGATIVE}), -1) @ v
+added = torch.softmax(q @ k.transpose(-2, -1) / 3 + torch.full((20, 20), {NEGATIVE}).triu(1), -1) @ v
+other = torch.softmax(torch.einsum("bhqd,bhkd->bhqk", k, q), -1) @ v
+flat = torch.softmax(torch.bmm(q[0], k[0].transpose(1, 2)), -1) @ v[0]
+return plain, causal, added, other, flat
+"""
+WITH_MASK = f"""
+i = torch.arange(20)
+window = (q @ k.transpose(-2, -1)).masked_fill((i[:, None] - i[None, :]).abs() > 3, {NEGATIVE})
+filled = (q @ k.transpose(-2, -1) / 4).masked_fill(m == 0, -1e9)
+scaled = (q @ k.transpose(-2, -1)).masked_fill(m == 0, {NEGATIVE}) / 4
+added = q @ k.transpose(-2, -1) + torch.where(m == 0, {NEGATIVE}, 0.5)
+return tuple(torch.softmax(s, -1) @ v for s in (window, filled, scaled, added))
+"""
 
 
 def fused(task: Task) -> list[Candidate]:
@@ -71,35 +51,34 @@ def special(call: Call, places: dict[int, tuple[tuple[int, ...], float]]) -> Cal
     return Call(tuple(args), {})
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_products_around_a_softmax(name: str, tmp_path: Path) -> None:
-    """Two products around a softmax are one call, right also for infinities, NaN and rows that see no key."""
-    scores, part, inputs = WRITTEN[name]
-    masked = inputs.endswith("None")
-    if masked:
-        inputs = inputs.replace("None", "(torch.rand(2, 1, 20, 20) > 0.4).float()")
-    task = function_task(f"{scores}\n{SOFTMAX}", inputs, tmp_path, "q, k, v, m" if masked else "q, k, v")
+def test_without_a_mask(tmp_path: Path) -> None:
+    """Two products around a softmax are one call, causal or not, right also for infinities and NaN."""
+    task = function_task(WITHOUT_MASK, QKV, tmp_path, "q, k, v")
     candidate = fused(task)[0]
-    assert part in candidate.files["op_kforge.py"] and "torch.bmm" not in candidate.files["op_kforge.py"]
+    source = candidate.files["op_kforge.py"]
+    assert source.count("= attention(") == 5 and source.count("is_causal=True") == 2 and "torch.bmm" not in source
     call = task.make_call()
-    calls = [call]
-    if call.args[0].dim() == 4:
-        calls.append(special(call, {0: ((0, 0, 2, 1), float("nan")), 2: ((1, 0, 4, 0), float("inf"))}))
-        calls.append(special(call, {1: ((0, 1, 3, 2), float("-inf")), 0: ((1, 0, 0, 3), float("inf"))}))
-    if masked:
-        calls.append(special(call, {3: ((slice(None), 0, 5), 0.0), 2: ((0, 1, 6, 1), float("nan"))}))
-    compare(task, candidate, tmp_path, calls)
+    odd = special(call, {0: ((0, 0, 2, 1), float("nan")), 2: ((1, 0, 4, 0), float("inf"))})
+    more = special(call, {1: ((0, 1, 3, 2), float("-inf")), 0: ((1, 0, 0, 3), float("inf"))})
+    compare(task, candidate, tmp_path, [call, odd, more])
 
 
-def test_added_infinities(tmp_path: Path) -> None:
-    """A mask of zeros and infinities that is added hides keys as torch's call does, and makes empty rows NaN."""
-    body = f"s = q @ k.transpose(-2, -1) + m\n{SOFTMAX}"
-    inputs = f"{QKV}, torch.where(torch.rand(20, 20) > 0.3, 0.0, {NEGATIVE})"
-    task = function_task(body, inputs, tmp_path, "q, k, v, m")
+def test_with_a_mask(tmp_path: Path) -> None:
+    """Masks and biases of every kind are written once; rows that see no key are what two products make of them."""
+    inputs = f"{QKV}, (torch.rand(2, 1, 20, 20) > 0.4).float()"
+    task = function_task(WITH_MASK, inputs, tmp_path, "q, k, v, m")
     candidate = fused(task)[0]
+    assert candidate.files["op_kforge.py"].count("= attention_with_bias(") == 4
     call = task.make_call()
-    empty = special(call, {3: ((7,), float("-inf")), 2: ((0, 0, 1, 1), float("inf"))})
-    compare(task, candidate, tmp_path, [call, empty])
+    odd = special(call, {3: ((slice(None), 0, 5), 0.0), 2: ((0, 1, 6, 1), float("nan")), 0: ((1, 1, 3), float("inf"))})
+    compare(task, candidate, tmp_path, [call, odd])
+
+
+def test_odd_sizes(tmp_path: Path) -> None:
+    """Features that the library's kernels do not take are padded by a kernel of ours."""
+    inputs = "torch.randn(2, 3, 7, 13), torch.randn(2, 3, 11, 13), torch.randn(2, 3, 11, 5)"
+    task = function_task(f"s = q @ k.transpose(-2, -1) / 4\n{SOFTMAX}", inputs, tmp_path, "q, k, v")
+    compare(task, fused(task)[0], tmp_path)
 
 
 def test_shared_heads(tmp_path: Path) -> None:
@@ -161,27 +140,16 @@ def test_stored_mask(tmp_path: Path) -> None:
     assert torch.allclose(task.run(model, call), wanted, atol=1e-5, equal_nan=True)
 
 
-WHOLE = {
-    "causal": ("F.scaled_dot_product_attention(q, k, v, is_causal=True)", "", "is_causal=True"),
-    "mask": (
-        "F.scaled_dot_product_attention(q, k, v, attn_mask=m)",
-        "torch.rand(20, 20) > 0.3",
-        "attention_with_bias(",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_torchs_own(name: str, tmp_path: Path) -> None:
+def test_torchs_own(tmp_path: Path) -> None:
     """torch's call in a reference is that call again, and defined where torch's own kernels differ from each other."""
-    call, mask, part = WHOLE[name]
-    inputs, parameters = QKV + (f", {mask}" if mask else ""), "q, k, v, m" if mask else "q, k, v"
-    task = function_task(f"return torch.sigmoid({call}) + 1", inputs, tmp_path, parameters)
+    body = "return torch.sigmoid(F.scaled_dot_product_attention(q, k, v, m)) + 1"
+    task = function_task(body, f"{QKV}, torch.rand(20, 20) > 0.3", tmp_path, "q, k, v, m")
     candidate = fused(task)[0]
-    assert part in candidate.files["op_kforge.py"]
+    assert "attention_with_bias(" in candidate.files["op_kforge.py"]
     given = task.make_call()
     compare(task, candidate, tmp_path, [given])
     odd = special(given, {0: ((0, 0, 2, 1), float("nan")), 2: ((0, 1, 6, 1), float("inf"))})
+    odd.args[3][4] = False
     model = load_model(candidate, tmp_path)()
     with sdpa_kernel(SDPBackend.MATH):
         wanted = task.run(task.make_reference(), odd)
@@ -195,14 +163,17 @@ def test_nothing_but_torchs_own(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "scores_used_twice_nonlinearly": "s = torch.tanh(q @ k.transpose(-2, -1))",
+    "not_linear": "s = torch.tanh(q @ k.transpose(-2, -1))",
+    "other_dimension": "s = torch.softmax(q @ k.transpose(-2, -1), -2)",
     "small_fill": "s = (q @ k.transpose(-2, -1)).masked_fill(torch.ones(20, 20, dtype=torch.bool).triu(1), -3.0)",
+    "row_scales": "s = q @ k.transpose(-2, -1) * q[..., :1].exp()",
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_no_attention_for_torch(name: str, tmp_path: Path) -> None:
-    """Other scores keep two products and a kernel between them, and are right."""
-    task = function_task(f"{REFUSED[name]}\n{SOFTMAX}", QKV, tmp_path, "q, k, v")
-    assert not fused(task)
-    compare(task, next(propose(task, capture(task), arch="sm_90a", device="cpu")), tmp_path)
+    """Other scores keep two products and a kernel between them."""
+    end = "return s @ v" if name == "other_dimension" else SOFTMAX
+    task = function_task(f"{REFUSED[name]}\n{end}", QKV, tmp_path, "q, k, v")
+    found = propose(task, capture(task), arch="sm_90a", device="cpu")
+    assert not [c for c in islice(found, 6) if "scaled_dot_product_attention(" in c.files["op_kforge.py"]]

@@ -48,8 +48,13 @@ def product_task(name: str, folder: Path) -> Task:
     return function_task(f"return {body}", f"*(torch.randn(s, {dtype}) for s in ({shapes}))", folder, parameters)
 
 
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        *((name, "sm_90a") for name in LAYOUTS),
+        *((n, "sm_80") for n in ("rows_rows", "columns_columns", "batches_down")),
+    ],
+)
 def test_layouts(name: str, arch: str, tmp_path: Path) -> None:
     """Operands along the depth and along rows or columns, with what follows in the same kernel: as exact as torch."""
     task = product_task(name, tmp_path)
@@ -89,6 +94,20 @@ def test_chain(tmp_path: Path) -> None:
     text = candidate.files[candidate.module]
     assert text.count("_product(") == 2 and text.count("dtype=torch.float32") == 1 and "torch.mm" not in text
     compare(task, candidate, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("body", "shapes", "parameters"),
+    [
+        ("torch.softmax(q @ k.transpose(-1, -2) / 8, -1) @ v", ", ".join(["(2, 3, 40, 64)"] * 3), "q, k, v"),
+        ("(x @ w).view(2, 20, 4, 16).transpose(1, 2) * 2", "(2, 20, 72), (72, 64)", "x, w"),
+        ("torch.addmm(c, x, w, beta=0.5, alpha=2.0)", "(80, 64), (80, 72), (72, 64)", "c, x, w"),
+    ],
+)
+def test_among_other_operators(body: str, shapes: str, parameters: str, tmp_path: Path) -> None:
+    """Products whose results are rows, heads moved to the front, or halves scaled in one rounding."""
+    task = function_task(f"return {body}", f"*(torch.randn(s, {HALF}) for s in ({shapes}))", tmp_path, parameters)
+    compare(task, own(task), tmp_path)
 
 
 def test_other_dtypes_are_refused(tmp_path: Path) -> None:

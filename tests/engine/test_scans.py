@@ -51,6 +51,19 @@ def test_rows(schedule: str, tmp_path: Path) -> None:
     compare(task, candidate, tmp_path, calls)
 
 
+@pytest.mark.parametrize("backwards", (False, True))
+def test_running_logarithms_far_apart(backwards: bool, tmp_path: Path) -> None:
+    """Rows whose elements rise and fall by hundreds, begin far below what follows, or hold what is not finite."""
+    turned = ".flip(1)" if backwards else ""
+    task = function_task(f"return x{turned}.logcumsumexp(1){turned}", "torch.randn(5, 640)", tmp_path)
+    x = torch.randn(5, 640)
+    odd = torch.stack([x[0] - 500, torch.linspace(-500, 500, 640), torch.linspace(500, -500, 640), x[3], x[4] - 100])
+    odd[3, 3], odd[3, 500], odd[0, :20], odd[4, 0], odd[4, -1] = torch.nan, torch.inf, -torch.inf, 0, 0
+    candidate = forced(task, "ahead", BLOCK=64, ITEMS=2)
+    assert "log_scan<true" in candidate.files["op_kforge.cu"]
+    compare(task, candidate, tmp_path, [Call((v,)) for v in (x, x * 40, odd)])
+
+
 @pytest.mark.parametrize("schedule", ("block", "thread"))
 def test_hostile_values(schedule: str, tmp_path: Path) -> None:
     """NaN, infinities and rows of -inf come out where torch puts them; the index is that of the last of equals."""

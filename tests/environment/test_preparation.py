@@ -61,6 +61,20 @@ def test_seeds_follow_from_the_entropy(tmp_path: Path) -> None:
     assert d.entropy not in (1, 2)
 
 
+def test_prepared_again_shares_what_no_seed_changes(prepared: Callable[[str], Prepared]) -> None:
+    """Facts, captures, derived shapes and folders are the same; entropy, inputs and states are others."""
+    case, first = Case(shape="prime"), prepared("affine")
+    before = first.expected(case)
+    second = first.again()
+    assert second.facts is first.facts and second.rooms is first.rooms and second.folder == first.folder
+    assert second.variant(case) == first.variant(case) and second.capture() is first.capture()
+    after = second.expected(case)
+    assert after.call.args[0].shape == before.call.args[0].shape and second.entropy != first.entropy
+    assert not torch.equal(after.call.args[0], before.call.args[0])
+    assert not torch.equal(second.state().tensors["scale"], first.state().tensors["scale"])
+    assert first.expected(case) is before, "the first keeps its own"
+
+
 def test_parameters_are_randomised_per_state_seed(prepared: Callable[[str], Prepared]) -> None:
     """Scale and shift are away from 1 and 0, differ between state seeds, and stay the same for one."""
     ready = prepared("affine")

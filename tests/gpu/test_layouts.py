@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from kforge.engine import propose
+from kforge.environment.layouts import LAYOUTS
 from kforge.kernel.candidate import Candidate
-from kforge.task import Call, Task
+from kforge.task import Call, Task, capture
 from tests.engine.support import _close, forced, function_task, leaves, load_model, proposals
+from tests.engine.test_strides import CASES
 
 pytestmark = pytest.mark.gpu
 
@@ -102,7 +105,7 @@ def test_more_than_two_to_the_31(tmp_path: Path) -> None:
 )
 def test_functions_of_the_device(body: str, tmp_path: Path) -> None:
     """Special functions, extremes of monotone ones and order statistics are as accurate as torch's on the device."""
-    task = function_task(body, "torch.randn(40, 60)", tmp_path)
+    task = function_task(body, "torch.randn(300, 1000)", tmp_path)
     x = torch.randn(300, 1000, device="cuda") * torch.linspace(0.1, 20, 1000, device="cuda")
     check(task, proposals(task)[:1], Call((x,)), tmp_path)
 
@@ -119,8 +122,24 @@ def test_running_logarithms(scale: float, tmp_path: Path) -> None:
 def test_structure_of_products(tmp_path: Path) -> None:
     """Traces, batched diagonal factors and whole sums of products, without the product."""
     body = "return torch.trace(x @ y), (x @ y).mean(), torch.diag_embed(x) @ y.expand(x.shape[0], -1, -1)"
-    task = function_task(body, "torch.randn(40, 40), torch.randn(40, 40)", tmp_path, "x, y")
+    task = function_task(body, "torch.randn(512, 512), torch.randn(512, 512)", tmp_path, "x, y")
     candidate = proposals(task)[0]
     assert "torch.mm" not in candidate.files["op_kforge.py"] and "torch.bmm" not in candidate.files["op_kforge.py"]
     call = Call((torch.randn(512, 512, device="cuda"), torch.randn(512, 512, device="cuda")))
     check(task, [candidate], call, tmp_path)
+
+
+@pytest.mark.parametrize(("body", "inputs", "parameters"), CASES)
+def test_strides(body: str, inputs: str, parameters: str, tmp_path: Path) -> None:
+    """Results lie as torch's on this device, which follows memory formats for fewer operators than a CPU does."""
+    task = function_task(body, inputs, tmp_path, parameters)
+    candidate = next(propose(task, capture(task, device="cuda"), arch="sm_90a", device="cuda:0"))
+    reference, model = task.make_reference(device="cuda"), load_model(candidate, tmp_path)().cuda()
+    args = task.make_call(device="cuda").args
+    calls = [tuple(layout(t) for t in args) for layout in LAYOUTS.values()]
+    calls += [(LAYOUTS[name](args[0]), *args[1:]) for name in ("transposed", "expanded", "dense_permuted")]
+    for call in calls:
+        for want, have in zip(leaves(reference(*call)), leaves(model(*call)), strict=True):
+            steps = [[s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1] for t in (want, have)]
+            assert steps[0] == steps[1], [t.stride() for t in call]
+            torch.testing.assert_close(have, want, rtol=1e-5, atol=1e-5)

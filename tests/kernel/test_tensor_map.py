@@ -121,6 +121,18 @@ def copies() -> str:
     return HELPERS + "".join(COPY.format(rank=r, ats=", ".join(["%2"] * r), tos=", ".join(["%2"] * r)) for r in ranks)
 
 
+def test_maps_overlap_no_written_memory() -> None:
+    """A map onto memory that the kernel writes is refused, also where an earlier call of that kind was right."""
+    kernel = Kernel("copy2", copies(), grid=1, block=32, writes=["to"])
+    x = torch.randn(16, 24).half()
+    y, at = torch.zeros(8, 24).half(), 0
+    for _ in range(2):
+        kernel(TensorMap(x[:8], (2, 16)), TensorMap(y, (2, 16)), 64, at, 1)
+    assert torch.equal(y[1:3, 1:17], x[:2, :16])
+    with pytest.raises(LaunchError, match="overlap"):
+        kernel(TensorMap(x[:8], (2, 16)), TensorMap(x[4:12], (2, 16)), 64, at, 1)
+
+
 BOXES = [(1, 0, "zero"), (2, 32, "nan"), (3, 64, "zero"), (4, 128, "nan"), (5, 0, "nan")]
 
 

@@ -89,7 +89,7 @@ class LibraryCalls:
         inner = tensor.inputs[0]
         if inner.buffer is not None or inner.vendor is not None or inner.dtype != tensor.dtype:
             return None
-        stand_in = Buffer("inner", inner.dtype, inner.shape, LIBRARY)
+        stand_in = Buffer(f"inner_{id(inner)}", inner.dtype, inner.shape, LIBRARY)
         try:
             view = as_view(self.builder, tensor, {**self.materialised, inner: stand_in})
         except Cut:

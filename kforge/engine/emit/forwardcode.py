@@ -16,7 +16,7 @@ from kforge.engine.graph.formats import DENSE
 from kforge.engine.graph.importer import Graph
 from kforge.engine.graph.ir import Buffer, Expr, walk
 from kforge.engine.graph.state import State, host_lines
-from kforge.engine.graph.strides import Layout, inputs_of, written
+from kforge.engine.graph.strides import Image, Joined, Layout, inputs_of, written
 from kforge.engine.graph.symbols import product
 from kforge.engine.graph.tensors import Tensor
 from kforge.engine.partition import Partition
@@ -133,7 +133,8 @@ def _laid(name: str, layout: Layout, host: Host, odd: Collection[str]) -> list[s
     """Lines that give an output the strides of torch's; where inputs are contiguous as captured it has them."""
     if isinstance(layout, Buffer):
         return [f"{name} = like({name}, {layout.name}_given)"]
-    line = f"{name} = laid({name}, {written(layout, host.size, host.shape)})"
+    rule = layout if isinstance(layout, (Joined, Image)) else Joined((layout,))  # a view may not be dense
+    line = f"{name} = laid({name}, {written(rule, host.size, host.shape)})"
     names = [b.name for b in inputs_of(layout)]
     if any(n in odd for n in names):
         return [line]

@@ -94,7 +94,7 @@ def _module(
     if any("torch.nn as nn" in i for i in imports) and "from torch import nn" in imports:
         imports.remove("from torch import nn")
     body = "\n".join([*forward, *plan.user.members, *helpers])
-    follows, orders, lays = " like(" in body, " ordered(" in body, " laid(" in body
+    follows, orders, lays = " like(" in body, re.search(r"\bordered\(", body) is not None, " laid(" in body
     if not follows and not orders and not lays and not re.search(r"\btorch\b", body + plan.user.head):
         imports.remove("import torch")
     text = render(

@@ -42,7 +42,7 @@ def tensor_map(x, lines, *shape):
 @register("product")
 def product(program: Program, types: Types, name: str, target: Target) -> Iterator[KernelCode]:
     """Applies to programs of one product of dense matrices in 16 bits, or of batches of them."""
-    if target.arch.startswith("sm_90"):
+    if target.arch == "sm_90a":  # wgmma is this one architecture's
         parts = parts_of(program, types, "const __grid_constant__ CUtensorMap {}", ("int processors",))
         if parts is not None:
             yield _hopper(parts, f"{name}_product")

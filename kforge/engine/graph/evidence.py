@@ -45,8 +45,8 @@ class Evidence:
     def size(self, node: Any, name: str) -> int:
         """The size `name` (input_axis) in the graph of a node."""
         readable, axis = name.rsplit("_", 1)
-        placeholder = next(n for n in node.graph.nodes if n.name == self._readable[readable])
-        return int(placeholder.meta["val"].shape[int(axis)])
+        wanted = self._readable.get(readable, readable)  # a library's result goes by its node's own name
+        return int(next(n for n in node.graph.nodes if n.name == wanted).meta["val"].shape[int(axis)])
 
     def parts(self, node: Any, bounds: Callable[[Any], tuple[int, ...]], size: Callable[[Any], int]) -> int | None:
         """n if in every variant `bounds` are the same multiples of size / n, and some variant has another size.

@@ -27,6 +27,7 @@ IMAGES = {
     "upsample_trilinear3d": 5,
     "_upsample_bilinear2d_aa": 4,
     "_upsample_bicubic2d_aa": 4,
+    "max_unpool2d": 4,
 }
 """Operators whose result follows an operand of so many dimensions."""
 ANY_RANK = {"convolution", "conv2d", "conv3d", "constant_pad_nd"}
@@ -39,7 +40,7 @@ ROWS = {"max_pool1d_with_indices", "avg_pool1d", "adaptive_avg_pool1d", "adaptiv
 """Those that torch computes as images of height one."""
 ROWS_ON_GPU = {"max_pool1d"}
 
-CONTIGUOUS = {"tril", "triu"}
+CONTIGUOUS = {"tril", "triu", "baddbmm", "rms_norm", "_fused_rms_norm"}
 """Composites of pointwise operators whose result is contiguous whatever the operand is."""
 
 DENSE = "dense"  # kind of an input whose strides of dimensions of size one do not count

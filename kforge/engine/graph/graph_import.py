@@ -225,7 +225,8 @@ def _call(imp: Importer, node: Any, values: dict[Any, Any]) -> Any:
         imp.check_literals(node)
     if packet in ("mm", "bmm") and "_euclidean_dist" in str(node.meta.get("original_aten")):
         rows = max(args[0].shape[-2], args[1].shape[-1], key=Poly.hint)
-        imp.at_least(rows, MANY_ROWS)  # torch subtracts fewer, which is more exact where they are near each other
+        if rows.hint() >= MANY_ROWS:  # torch subtracts fewer, which is more exact where they are near each other
+            imp.at_least(rows, MANY_ROWS)
     if packet in HANDLERS:
         result = HANDLERS[packet](imp, meta, *args, **kwargs)
     elif packet in POINTWISE:

@@ -32,7 +32,7 @@ def sum_of_product(imp: Importer, x: Tensor, over: list[int], dtype: str) -> Ten
         return None if rows is None else reduce(imp, "sum", rows, None, False, dtype)
     assert product.factors is not None
     a, b = product.factors
-    stand_in = Buffer("a_product", product.dtype, product.shape, "temporary")
+    stand_in = Buffer(f"a_product_{id(product)}", product.dtype, product.shape, "temporary")
     summed, kept = over[0], 1 - over[0]
     probe = Context(Builder(simplify))
     loops = tuple(Var(f"i{d}", size) for d, size in enumerate(x.shape))

@@ -32,13 +32,22 @@ class Viewed:
 
 
 @dataclass(frozen=True)
+class Image:
+    """A result of this shape, in channels-last order where what it follows looks so (formats.py)."""
+
+    of: Layout
+    shape: Shape
+    dense: bool
+
+
+@dataclass(frozen=True)
 class Joined:
     """The result of a pointwise operator on these."""
 
     operands: tuple[Layout, ...]
 
 
-Layout = Buffer | Dense | Viewed | Joined
+Layout = Buffer | Dense | Viewed | Image | Joined
 """A buffer is an input as it is given."""
 
 
@@ -46,7 +55,7 @@ def inputs_of(layout: Layout) -> list[Buffer]:
     """The inputs whose strides decide; none where the result always lies the same way."""
     if isinstance(layout, Buffer):
         return [layout]
-    below = layout.operands if isinstance(layout, Joined) else (layout.of,) if isinstance(layout, Viewed) else ()
+    below = layout.operands if isinstance(layout, Joined) else () if isinstance(layout, Dense) else (layout.of,)
     return list(dict.fromkeys(b for part in below for b in inputs_of(part)))
 
 
@@ -55,6 +64,7 @@ def joined(operands: Sequence[tuple[Layout | None, Shape]], shape: Shape) -> Lay
 
     The first operand that fills the shape decides, unless one before it has two dimensions of its own to go by.
     """
+    operands = [(layout, own) for layout, own in operands if not _repeated(layout)]
     full = next((k for k, (_, own) in enumerate(operands) if own == shape), None)
     if full is not None and not any(_plane(own) for _, own in operands[:full]):
         layout = operands[full][0]
@@ -63,17 +73,20 @@ def joined(operands: Sequence[tuple[Layout | None, Shape]], shape: Shape) -> Lay
     known = [layout for layout, _ in operands if layout is not None and _plane(_shape_of(layout))]
     if not known:
         return None
-    rules = [_as_shaped(layout, own) if layout is not None else Dense(own) for layout, own in operands if own]
+    rules = [as_shaped(layout, own) if layout is not None else Dense(own) for layout, own in operands if own]
     return rules[0] if len(rules) == 1 and isinstance(rules[0], Joined) else Joined(tuple(rules))
 
 
 def viewed(layout: Layout | None, shape: Shape, method: str, arguments: Sequence[Poly | int]) -> Layout | None:
     """The layout of a view of a tensor of this shape; None where it is contiguous whatever is given."""
-    if layout is None and method != "permute":
+    if method in ("reshape", "expand") and tuple(arguments) == shape:
+        return layout
+    moves = method in ("permute", "expand")
+    if layout is None and not moves:
         return None
-    if layout is not None and not any(_plane(b.shape) for b in inputs_of(layout)) and method != "permute":
+    if layout is not None and not any(_plane(b.shape) for b in inputs_of(layout)) and not moves:
         return None
-    return Viewed(Dense(shape) if layout is None else _as_shaped(layout, shape), method, tuple(arguments))
+    return Viewed(Dense(shape) if layout is None else as_shaped(layout, shape), method, tuple(arguments))
 
 
 def channels_last(shape: Shape) -> Layout:
@@ -91,11 +104,19 @@ def written(layout: Layout, size: Callable[[Poly], str], shape: Callable[[Shape]
     if isinstance(layout, Joined):
         return f"joined({', '.join(written(o, size, shape) for o in layout.operands)})"
     of = written(layout.of, size, shape)
+    if isinstance(layout, Image):
+        dense = ", dense=True" if layout.dense else ""
+        return f'ordered(torch.empty({shape(layout.shape)}, device="meta"), {of}{dense})'
     arguments = ", ".join(str(a) if isinstance(a, int) else size(a) for a in layout.arguments)
     if layout.method == "cut":
         cuts = ", ".join(":" if isinstance(a, int) else f":{size(a)}" for a in layout.arguments)
         return f"{of}[{cuts}]"
     return f"{of}.{layout.method}({arguments})"
+
+
+def _repeated(layout: Layout | None) -> bool:
+    """Whether this is one row or column of numbers again and again, which has no order to go by."""
+    return isinstance(layout, Viewed) and layout.method == "expand" and not _plane(_shape_of(layout.of))
 
 
 def _plane(shape: Shape) -> bool:
@@ -105,14 +126,19 @@ def _plane(shape: Shape) -> bool:
 
 def _shape_of(layout: Layout) -> Shape:
     """A shape that is a plane where the layout's own is: of the inputs below."""
-    if isinstance(layout, (Buffer, Dense)):
+    if isinstance(layout, (Buffer, Dense, Image)):
         return layout.shape
     below = layout.operands if isinstance(layout, Joined) else (layout.of,)
     return max((_shape_of(o) for o in below), key=_plane)
 
 
-def _as_shaped(layout: Layout, shape: Shape) -> Layout:
+def as_shaped(layout: Layout, shape: Shape) -> Layout:
     """What a part of an input keeps: the order of its dimensions, at its own sizes."""
-    if not isinstance(layout, Buffer) or layout.shape == shape:
+    return layout if not isinstance(layout, Buffer) else part_of(layout, layout.shape, shape)
+
+
+def part_of(layout: Layout, whole: Shape, shape: Shape) -> Layout:
+    """The beginning of a tensor of the shape `whole`."""
+    if whole == shape:
         return layout
-    return Viewed(layout, "cut", tuple(0 if a == b else b for a, b in zip(layout.shape, shape, strict=True)))
+    return Viewed(layout, "cut", tuple(0 if a == b else b for a, b in zip(whole, shape, strict=True)))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kforge.engine.graph.formats import DENSE
 from kforge.engine.graph.importer import HANDLERS, layout_of
-from kforge.engine.graph.strides import Layout, channels_last, viewed
+from kforge.engine.graph.ir import Buffer
+from kforge.engine.graph.strides import Image, Joined, Layout, as_shaped, channels_last, part_of, viewed
 from kforge.engine.graph.tensors import Tensor
 from kforge.task.capturing import CALL
 from kforge.task.tracing import OPERANDS
@@ -14,23 +16,29 @@ from kforge.task.tracing import OPERANDS
 # operators whose result torch lays out as their operand; of a part, the order of the dimensions counts
 KEEPS_STRIDES = {"_to_copy", "alias", "clone", "detach", "lift_fresh_copy", "positive"}
 PARTS = {"slice", "split_with_sizes"}
-COPIERS = {"select_scatter", "slice_scatter", "diagonal_scatter", "index_fill"}  # on a copy that keeps strides
-WRITERS = {"scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy", "index_reduce", "put"}
+COPIERS = {"select_scatter", "slice_scatter", "diagonal_scatter", "index_fill", "put"}  # on a copy that keeps strides
+WRITERS = {"scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy", "index_reduce"}
 WRITERS |= COPIERS
 
 
 def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Any) -> None:
-    """Set the layout of what a node gives; pointwise operators have set theirs."""
-    in_place = _in_place(node, packet)
+    """Set the layout of what a node gives; pointwise operators without a handler have set theirs."""
+    import torch
+
+    in_place, fills = _in_place(node, packet), "masked_fill." in str(node.meta.get("original_aten"))
+    if fills and packet in ("where", "masked_fill"):  # of a contiguous copy
+        result.layout = args[0 if packet == "masked_fill" else 2].layout if _call_of(node).endswith("_") else None
+        return
     for t in result if isinstance(result, (tuple, list)) else (result,):
         if not isinstance(t, Tensor):
             continue
         if packet in PARTS or in_place:
-            t.layout = args[0].layout
+            own = args[0].layout
+            t.layout = own if own is None or isinstance(own, Buffer) else part_of(own, args[0].shape, t.shape)
         elif packet == "where" and "select_scatter" in str(node.meta.get("original_aten")):
             t.layout = args[2].layout
         elif packet in VIEWS:
-            t.layout = VIEWS[packet](args[0], t, *args[1:])
+            t.layout = VIEWS[packet](args[0], _layout(args[0]), t, *args[1:])
         elif packet in KEEPS_STRIDES:
             if _reorders(kwargs) or _call_of(node) == "contiguous":
                 last = len(t.shape) in (4, 5) and "channels_last" in str(kwargs.get("memory_format"))
@@ -38,10 +46,21 @@ def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Ma
             elif isinstance(args[0], Tensor):
                 t.format = args[0].format
         elif packet in HANDLERS and packet != "sort":
-            t.layout = None
+            pointwise = torch.Tag.pointwise in node.target.tags
+            t.layout = layout_of([a for a in args if isinstance(a, Tensor)], t.shape) if pointwise else None
     own = [_named(values, name) for name in node.meta.get(OPERANDS, ())]
-    if own and all(isinstance(t, Tensor) for t in own) and not in_place:
+    if isinstance(result, Tensor) and result.shape and all(isinstance(t, Tensor) for t in own) and own and not in_place:
         result.layout = layout_of(own, result.shape)
+
+
+def _layout(x: Tensor) -> Layout | None:
+    """Of what is looked at: an image's own where it follows one."""
+    if isinstance(x.layout, Buffer) and x.buffer is None:  # in the order of the input, but dense
+        return Joined((as_shaped(x.layout, x.shape),))
+    if x.layout is not None or x.format is None or x.format[1] or len(x.shape) not in (4, 5):
+        return x.layout
+    source = x.format[0]
+    return Image(source, x.shape, dense=isinstance(source, Buffer) and source.kind == DENSE)
 
 
 def _named(values: Mapping[Any, Any], name: str) -> Any:
@@ -69,40 +88,40 @@ def _reorders(kwargs: Mapping[str, Any]) -> bool:
     return kwargs.get("memory_format") not in (None, torch.preserve_format)
 
 
-def _permute(x: Tensor, result: Tensor, dims: Sequence[int]) -> Layout | None:
-    return viewed(x.layout, x.shape, "permute", [d % len(x.shape) for d in dims])
+def _permute(x: Tensor, own: Layout | None, result: Tensor, dims: Sequence[int]) -> Layout | None:
+    return viewed(own, x.shape, "permute", [d % len(x.shape) for d in dims])
 
 
-def _transpose(x: Tensor, result: Tensor, a: int, b: int) -> Layout | None:
+def _transpose(x: Tensor, own: Layout | None, result: Tensor, a: int, b: int) -> Layout | None:
     order = list(range(len(x.shape)))
     order[a], order[b] = order[b], order[a]
-    return viewed(x.layout, x.shape, "permute", order)
+    return viewed(own, x.shape, "permute", order)
 
 
-def _t(x: Tensor, result: Tensor) -> Layout | None:
-    return viewed(x.layout, x.shape, "permute", (1, 0)) if len(x.shape) == 2 else x.layout
+def _t(x: Tensor, own: Layout | None, result: Tensor) -> Layout | None:
+    return viewed(own, x.shape, "permute", (1, 0)) if len(x.shape) == 2 else own
 
 
-def _unsqueeze(x: Tensor, result: Tensor, dim: int) -> Layout | None:
-    return viewed(x.layout, x.shape, "unsqueeze", (dim,))
+def _unsqueeze(x: Tensor, own: Layout | None, result: Tensor, dim: int) -> Layout | None:
+    return viewed(own, x.shape, "unsqueeze", (dim,))
 
 
-def _squeeze(x: Tensor, result: Tensor, *_: Any) -> Layout | None:
+def _squeeze(x: Tensor, own: Layout | None, result: Tensor, *_: Any) -> Layout | None:
     """A reshape: the sizes say which dimensions are left."""
-    return viewed(x.layout, x.shape, "reshape", result.shape)
+    return viewed(own, x.shape, "reshape", result.shape)
 
 
-def _select(x: Tensor, result: Tensor, dim: int, index: int) -> Layout | None:
-    return viewed(x.layout, x.shape, "select", (dim, 0))
+def _select(x: Tensor, own: Layout | None, result: Tensor, dim: int, index: int) -> Layout | None:
+    return viewed(own, x.shape, "select", (dim, 0))
 
 
-def _expand(x: Tensor, result: Tensor, *_: Any) -> Layout | None:
-    return viewed(x.layout, x.shape, "expand", result.shape)
+def _expand(x: Tensor, own: Layout | None, result: Tensor, *_: Any) -> Layout | None:
+    return viewed(own, x.shape, "expand", result.shape)
 
 
-def _reshape(x: Tensor, result: Tensor, *_: Any) -> Layout | None:
+def _reshape(x: Tensor, own: Layout | None, result: Tensor, *_: Any) -> Layout | None:
     """As it is where that is a view, else a copy, which is contiguous: what torch's reshape does as well."""
-    return viewed(x.layout, x.shape, "reshape", result.shape)
+    return viewed(own, x.shape, "reshape", result.shape)
 
 
 VIEWS: dict[str, Callable[..., Layout | None]] = {

@@ -81,7 +81,8 @@ def _probe(tensor: Tensor, index: Index, ready: dict[Tensor, Buffer]) -> Expr:
         try:
             return Context(Builder(simplify), materialised=dict(ready)).value(tensor, index)
         except Cut as cut:
-            ready[cut.tensor] = Buffer(f"in_memory_{len(ready)}", cut.tensor.dtype, cut.tensor.shape, "temporary")
+            name = f"in_memory_{id(cut.tensor)}"  # its own: equal buffers are one to a builder
+            ready[cut.tensor] = Buffer(name, cut.tensor.dtype, cut.tensor.shape, "temporary")
 
 
 def _loops(shape: tuple[Poly, ...]) -> Index:
@@ -322,7 +323,8 @@ def _without_scale(x: Tensor) -> tuple[Tensor, float]:
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         value = ctx.value(x, index, guard)
-        assert _factor(value) == number
+        if _factor(value) != number:  # its product is in memory already
+            return ctx.builder.op("div", value, ctx.builder.const(number, REAL), dtype=REAL)
         return value.args[0] if value.args[1].op == "const" else value.args[1]
 
     return Tensor(x.shape, x.dtype, at, x.name, x.origin, inputs=(x,)), number

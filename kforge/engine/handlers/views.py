@@ -77,8 +77,11 @@ def _squeeze(imp: Importer, meta: Meta, x: Tensor, dims: int | Sequence[int] | N
         return imp.view(x, (), lambda i: i)
     asked = range(rank) if dims is None else [dims] if isinstance(dims, int) else dims
     gone = {d % rank for d in asked if x.shape[d % rank].hint() == 1}
-    for d in gone:
-        imp.fix(x.shape[d])
+    for d in {d % rank for d in asked}:
+        if d in gone:
+            imp.fix(x.shape[d])
+        else:
+            imp.at_least(x.shape[d], 2)  # of one element it would be gone, too
     keep = [d for d in range(rank) if d not in gone]
 
     def back(i: Index) -> Index:

@@ -81,7 +81,7 @@ def test_gpu_only_instruction(launch):
     """Inline PTX outside the whitelist is an error when it is reached, and names the instruction."""
     with pytest.raises(EmulatorError, match=r"errors\.cu:36") as error:
         launch("tensor_core", 1, 32, np.zeros(64, np.float32))
-    assert error.value.gpu_only == "wgmma.fence.sync.aligned"
+    assert error.value.gpu_only == "tcgen05.wait::ld.sync.aligned"
 
 
 @pytest.mark.parametrize("header", ["cuda/barrier", "cute/tensor.hpp", "cub/cub.cuh"])

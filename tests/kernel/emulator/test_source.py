@@ -74,7 +74,7 @@ def test_constants_go_after_the_last_top_level_include():
 
 @pytest.mark.parametrize(("instruction", "rest"), [
     ("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16", ' {%0}, %1;" : "+f"(d) : "l"(a)'),
-    ("mbarrier.init.shared::cta.b64", ' [%0], %1;" :: "r"(a), "r"(1)'),
+    ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32", ' [%0], %1;" :: "r"(a), "r"(1)'),
     ("cp.async.bulk.tensor.2d.shared::cluster.global.tile", ' [%0], [%1, {%2, %3}];" :: "r"(a)'),
     ("@p", ' bra L;"'),
 ])  # fmt: skip

@@ -33,7 +33,7 @@ extern "C" __global__ void asserts(int* p) { assert(p[0] == 1 && "must be one");
 extern "C" __global__ void traps(int* p) { __trap(); }                              // line 33
 extern "C" __global__ void grid_wide(int* p) { cooperative_groups::this_grid().sync(); }
 extern "C" __global__ void tensor_core(float* p) {
-  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");  // line 36
+  asm volatile("tcgen05.wait::ld.sync.aligned;\n" ::: "memory");  // line 36
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %0, 0; }" ::"r"(1));
 }
 extern "C" __global__ void fine(float* p) { p[threadIdx.x] = 2; }

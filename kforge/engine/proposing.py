@@ -23,6 +23,7 @@ from kforge.engine.emit.usercode import read_user_code, rebuilt_state
 from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
 from kforge.engine.families.product import multiplies
+from kforge.engine.graph.evidence import known_constants
 from kforge.engine.graph.graph_import import import_graph
 from kforge.engine.graph.importer import Graph
 from kforge.engine.graph.ir import Origin, Program
@@ -34,8 +35,6 @@ from kforge.engine.handlers.indexing import check_order
 from kforge.engine.partition import partition
 from kforge.errors import KforgeError, NoCandidate
 from kforge.kernel.candidate import Candidate
-
-FEW = 16  # elements of a constant tensor that kernels choose among
 
 if TYPE_CHECKING:
     from kforge.task import Capture, Task
@@ -225,7 +224,7 @@ def make_plan(
         module,
         names,
         _origin_of,
-        constants=_constants(capture),
+        constants=known_constants(capture),
         variants=variants,
         pinned=user.fixed,
         library=library,
@@ -326,19 +325,6 @@ def _buffers(task: Task, refs: dict[str, Any], names: dict[str, tuple[str, str]]
         return dict(task.make_reference(0, "cpu").named_buffers())
 
     return lambda name: values().get(paths.get(name, ""))
-
-
-def _constants(capture: Capture) -> dict[str, list[float | int | bool]]:
-    """The elements of constant tensors, by placeholder; only a few have a place in a kernel."""
-    found: dict[str, list[float | int | bool]] = {}
-    for node, ref in capture.placeholders().items():
-        if ref.kind.value == "constant":
-            value = capture.constants[ref.path]
-            written = "lifted_tensor" in ref.path or "tensor_constant" in ref.path  # no attribute: it may be random
-            if not 0 < value.numel() <= (FEW if written else 1):
-                raise NoCandidate(f"the constant tensor {ref.path} is not a buffer", operator="constant tensor")
-            found[node] = value.flatten().tolist()
-    return found
 
 
 def _variants(task: Task, capture: Capture) -> list[Any]:

@@ -12,7 +12,7 @@ max_pool = Kernel(
     block=128,
     constants={"VEC": 8, "ROWS": 4},
     types={"T": "x"},
-    tune={"VEC": [8, 4, 2, 1], "ROWS": [4, 8, 16]},
+    tune={"VEC": [8, 4, 1], "ROWS": [4, 8, 16]},
     require={
         "VEC": (
             "VEC * sizeof(T) <= 16 and width % VEC == 0 and aligned(x, VEC * sizeof(T)) and aligned(y, VEC * sizeof(T))"

@@ -21,7 +21,7 @@ scan_rows = Kernel(
     block="BLOCK",
     constants={"BLOCK": 128, "VEC": 8},
     types={"T": "x"},
-    tune={"BLOCK": [128, 256, 512], "VEC": [8, 4, 2, 1]},
+    tune={"BLOCK": [128, 256, 512], "VEC": [8, 4, 1]},
     require=REQUIRE,
 )
 
@@ -32,7 +32,7 @@ scan_tiles = Kernel(
     block="BLOCK",
     constants={"BLOCK": 128, "VEC": 8},
     types={"T": "x"},
-    tune={"BLOCK": [128, 256, 512], "VEC": [8, 4, 2, 1]},
+    tune={"BLOCK": [128, 256, 512], "VEC": [8, 4, 1]},
     require=REQUIRE,
     workspace="rows * ceil_div(cols, BLOCK * VEC) * 32 + 4",
     zeroed=True,

@@ -88,6 +88,10 @@ def test_strides_of_a_norm_behind_a_pool(tmp_path: Path) -> None:
         ("return x.clamp(min=float('nan'))", "torch.randn(5, 6)"),
         ("return x.double() * 0.1", "torch.randint(0, 99, (5, 6))"),
         ("return x.double().std(1)", "torch.randint(0, 99, (5, 6))"),
+        ("return F.max_pool2d(x.sum(-1), 3, 2, 1).sum(-1)", "torch.randn(3, 9, 4, 8)"),
+        ("return x // 0.1, x // -0.5, x // x.roll(1)", "torch.tensor([1.0, 0.3, -0.7, 0.0, 5.5, -1.0, float('inf')])"),
+        ("return F.batch_norm(x, x.mean((0, 2, 3)), x.var((0, 2, 3)) + 1)", "torch.randn(4, 6, 5, 5)"),
+        ("return F.batch_norm(x, x.mean((0, 2)), x.var((0, 2)), x[0, :, 0])", "torch.randn(4, 6, 25).bfloat16()"),
     ],
 )
 def test_values(body: str, inputs: str, tmp_path: Path) -> None:
@@ -103,6 +107,8 @@ def test_values(body: str, inputs: str, tmp_path: Path) -> None:
         ("return torch.special.airy_ai(x)", "torch.randn(5, 6)", "airy_ai"),
         ("return torch.mode(x, 1).values", "torch.randn(5, 6)", "mode"),
         ("return x.logsumexp(-1) * 2", "torch.randn(())", ""),
+        ("return x.view(torch.int32) + 1", "torch.randn(5, 6)", "view"),
+        ("return x.norm() * torch.gather(x.norm(), 0, torch.tensor(0))", "torch.randn(5, 6)", "gather"),
     ],
 )
 def test_what_has_no_kernel_is_said(body: str, inputs: str, operator: str, tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ def test_a_width_that_follows_an_inputs(tmp_path: Path) -> None:
         ("return F.adaptive_avg_pool2d(x, 8) * 2", (1, 2, 8, 8), (1, 2, 12, 12)),
         ("return x.reshape(6, 4) * 2", (4, 6), (2, 12)),
         ("return sum(x[:, k] for k in range(x.shape[1]))", (6, 5), (6, 7)),
+        ("return torch.cdist(x[None], x[None].flip(1)) * 2", (30, 6), (7, 6)),
+        ("return x.squeeze() * 2", (6, 5), (6, 1)),
     ],
 )
 def test_what_holds_at_one_size_only(body: str, shape: Shape, refused: Shape, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ ATTENTION = "attention"
 RESULTS = ("mended", "odd")
 """What is left beside the library's result: rows computed again, and 1 for each of them, else 0."""
 RATES = {"float32": 6e13, "float16": 3.8e14, "bfloat16": 3.8e14}
-"""Operations a second of torch's fused kernels on one H200; with a bias half of that for 16 bits."""
+"""Operations a second expected of torch's kernels on one H200, not measured; half of it for 16 bits with a bias."""
 SHARES = 32
 """Marks a head: blocks that look at its keys and values."""
 

@@ -21,8 +21,8 @@ class KernelCode:
     """One __global__ function and how to launch it.
 
     template: its template parameters in order (types, then constants). sizes: size parameter -> polynomial over tensor
-    sizes. types, strided: of a kernel without a program, the parameter that binds each type, and those whose strides are
-    passed. limit: launch condition over size parameters, '' if it always applies. schedule: name in the registry.
+    sizes. types, strided: of a kernel without a program, the parameter that binds each type, and those with strides.
+    limit: launch condition over size parameters, '' if it always applies. schedule: name in the registry.
     operands: first arguments, as Python with {} for a shape, and that shape as size parameters.
     pointers: what is passed as pointers, where that is not all of the program's buffers.
     counts: arguments after the sizes, as Python. functions: of the module, that arguments call. seconds: predicted,

@@ -223,7 +223,8 @@ def _sizes(program: Program, sliding: Sliding) -> Sizes:
 
 
 def _widest(program: Program) -> int:
-    return max(BYTES[b.dtype] for b in program.buffers if b.kind != "temporary")
+    outer = [b for b in program.buffers if b.kind != "temporary"]  # none: it stands between two other kernels
+    return max(BYTES[b.dtype] for b in outer or program.buffers)
 
 
 def _text(sizes: Sizes, poly: Poly) -> str:

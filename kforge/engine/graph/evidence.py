@@ -7,6 +7,10 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+from kforge.errors import NoCandidate
+
+FEW = 16  # elements of a constant tensor that kernels choose among
+
 
 class Evidence:
     """What the graphs of other input variants say: is a literal a fixed number or a fraction of a size?"""
@@ -67,3 +71,16 @@ def numbers_of(node: Any) -> list[float]:
     """The numbers among a node's arguments."""
     given = [*node.args, *node.kwargs.values()]
     return [float(a) for a in given if isinstance(a, (int, float)) and not isinstance(a, bool)]
+
+
+def known_constants(capture: Any) -> dict[str, list[float | int | bool]]:
+    """The elements of constant tensors, by placeholder; only a few have a place in a kernel."""
+    found: dict[str, list[float | int | bool]] = {}
+    for node, ref in capture.placeholders().items():
+        if ref.kind.value == "constant":
+            value = capture.constants[ref.path]
+            written = "lifted_tensor" in ref.path or "tensor_constant" in ref.path  # no attribute: it may be random
+            if not 0 < value.numel() <= (FEW if written else 1):
+                raise NoCandidate(f"the constant tensor {ref.path} is not a buffer", operator="constant tensor")
+            found[node] = value.flatten().tolist()
+    return found

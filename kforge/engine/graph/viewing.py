@@ -124,7 +124,13 @@ def _reshape(x: Tensor, own: Layout | None, result: Tensor, *_: Any) -> Layout |
     return viewed(own, x.shape, "reshape", result.shape)
 
 
+def _flip(x: Tensor, own: Layout | None, result: Tensor, dims: Sequence[int]) -> Layout | None:
+    """No view, but a copy that lies as its operand."""
+    return own
+
+
 VIEWS: dict[str, Callable[..., Layout | None]] = {
+    "flip": _flip,
     "permute": _permute,
     "transpose": _transpose,
     "t": _t,

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from kforge.engine.calls.attention import ATTENTION, LEAST, RESULTS
 from kforge.engine.calls.vendor import VendorCall, as_view, vendor_tensor
 from kforge.engine.graph.importer import Importer, Meta
-from kforge.engine.graph.ir import REAL, Buffer, Builder, Expr, walk
+from kforge.engine.graph.ir import REAL, Buffer, Builder, Expr
 from kforge.engine.graph.rewrite import simplify
 from kforge.engine.graph.symbols import Poly, Quotient, Var, product
-from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Tensor, linear, unflatten
+from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, unflatten
 from kforge.engine.handlers.bands import beyond, hides_the_rest
 from kforge.engine.handlers.composites import reduce
+from kforge.engine.handlers.scores import Scores, loops_of, number_of, probe, same_elements, scores_of, take_apart
 
 DTYPES = ("float32", "float16", "bfloat16")
 MOVED = {"view", "expand", "clone", "_unsafe_view", "reshape", "alias", "detach", "_to_copy", "permute", "unsqueeze"}
@@ -42,9 +42,9 @@ def attention(imp: Importer, meta: Meta, weights: Tensor, v: Tensor) -> Tensor |
         return None
     softmax, given, safe = found
     x, normalised = imp.values[softmax.args[0]], imp.values[given]
-    if softmax.args[1] % len(x.shape) != len(x.shape) - 1 or not _same_elements(weights, normalised):
+    if softmax.args[1] % len(x.shape) != len(x.shape) - 1 or not same_elements(weights, normalised):
         return None
-    scores = _scores(x)
+    scores = scores_of(x)
     if scores is None:
         return None
     return _call(imp, meta, scores, v, safe)
@@ -70,160 +70,6 @@ def _softmax(node: Any) -> tuple[Any, Any, bool] | None:
 
 def _name(node: Any) -> str:
     return str(node.target).removeprefix("aten.").split(".")[0]
-
-
-# what a value depends on
-
-
-def _probe(tensor: Tensor, index: Index, ready: dict[Tensor, Buffer]) -> Expr:
-    """The value at an index with all that would have to be in memory as if it were; what that is goes to `ready`."""
-    while True:
-        try:
-            return Context(Builder(simplify), materialised=dict(ready)).value(tensor, index)
-        except Cut as cut:
-            name = f"in_memory_{id(cut.tensor)}"  # its own: equal buffers are one to a builder
-            ready[cut.tensor] = Buffer(name, cut.tensor.dtype, cut.tensor.shape, "temporary")
-
-
-def _loops(shape: tuple[Poly, ...]) -> Index:
-    return tuple(Poly() if s.constant == 1 else Poly.of(Var(f"x{d}", s)) for d, s in enumerate(shape))
-
-
-def _same_elements(moved: Tensor, tensor: Tensor) -> bool:
-    """Whether one is a reshape of the other."""
-    stand_in = Buffer("weights", tensor.dtype, tensor.shape, "temporary")
-    index = _loops(moved.shape)
-    value = _probe(moved, index, {tensor: stand_in})
-    return value.op == "load" and value.buffer is stand_in and value.index == linear(index, moved.shape)
-
-
-@dataclass(frozen=True)
-class Scores:
-    """factor * product + summand, hidden elements `fill` instead. tensor: the scores themselves."""
-
-    tensor: Tensor
-    product: Tensor
-    stand_in: Buffer
-    factor: float
-    summand: Expr | None
-    hidden: Expr | None
-    fill: float
-
-    @property
-    def lead(self) -> tuple[Poly, ...]:
-        return self.tensor.shape[:-2]
-
-    def index(self, batch: Poly, head: Poly, row: Poly, column: Poly) -> Index:
-        """An index of (batch, heads, queries, keys) as one of the scores."""
-        lead = self.lead
-        if len(lead) < 2:
-            return (*[batch] * len(lead), row, column)
-        return (*unflatten(batch, lead[:-1]), head, row, column)
-
-    def parts(self, ctx: Context, index: Index, guard: Guard) -> tuple[Expr | None, Expr | None]:
-        """Summand and hidden at an index, for a kernel."""
-        inner = replace(ctx, materialised={**ctx.materialised, self.product: self.stand_in}, _memo={})
-        parts = _take_apart(inner.value(self.tensor, index, guard), self.stand_in, ctx.builder)
-        assert parts is not None
-        return parts.summand, parts.hidden
-
-
-def _scores(x: Tensor) -> Scores | None:
-    """The scores of an attention, taken apart."""
-    index, ready = _loops(x.shape), {}  # type: ignore[var-annotated]
-    value = _probe(x, index, ready)
-    for tensor, buffer in ready.items():
-        call = tensor.vendor
-        if call is None or call.operator not in ("bmm", "mm") or call.scheme:
-            continue
-        loads = [e for e in walk([value]) if e.op == "load" and e.buffer is buffer]
-        if not loads or any(e.index != linear(index, x.shape) for e in loads):
-            continue
-        parts = _take_apart(value, buffer, Builder(simplify))
-        if parts is None or parts.factor is None or not parts.factor or not math.isfinite(parts.factor):
-            continue
-        if parts.hidden is not None and not (parts.fill == -math.inf or parts.fill <= LEAST[tensor.dtype].fill):
-            continue
-        return Scores(x, tensor, buffer, parts.factor, parts.summand, parts.hidden, parts.fill)
-    return None
-
-
-@dataclass(frozen=True)
-class _Parts:
-    factor: float | None = None
-    summand: Expr | None = None
-    hidden: Expr | None = None
-    fill: float = -math.inf
-
-
-def _take_apart(e: Expr, stand_in: Buffer, b: Builder) -> _Parts | None:
-    """`e` as hidden ? fill : factor * product + summand; None where it is no such."""
-    if all(v.buffer is not stand_in for v in walk([e]) if v.op == "load"):
-        return _Parts(summand=e)
-    if e.op == "load":
-        return _Parts(1.0)
-    if e.op == "where":
-        return _without_hidden(e, stand_in, b)
-    if e.dtype != REAL or e.op not in ("add", "sub", "mul", "div", "neg"):
-        return None
-    found = [_take_apart(a, stand_in, b) for a in e.args]
-    if any(p is None for p in found):
-        return None
-    left, right = found[0], found[-1]
-    assert left is not None and right is not None
-    if e.op == "neg":
-        return _scaled(left, "mul", -1.0, b)
-    if e.op == "mul" and left.factor is None:
-        left, right = right, left
-    if e.op in ("mul", "div"):
-        number = _number(right.summand) if right.factor is None else None
-        return None if number is None or left.factor is None else _scaled(left, e.op, number, b)
-    if left.hidden is not None or right.hidden is not None or (left.factor and right.factor):
-        return None
-    sign = -1.0 if e.op == "sub" else 1.0
-    factor = left.factor if right.factor is None else sign * right.factor
-    summand = left.summand
-    if right.summand is not None:
-        second = right.summand if sign > 0 else b.op("neg", right.summand, dtype=REAL)
-        summand = second if summand is None else b.op("add", summand, second, dtype=REAL)
-    return _Parts(factor, summand)
-
-
-def _number(e: Expr | None) -> float | None:
-    return float(e.value or 0.0) if e is not None and e.op == "const" else None
-
-
-def _scaled(parts: _Parts, op: str, number: float, b: Builder) -> _Parts | None:
-    """Parts times or over a number; infinite fills stay what they are only where it is positive."""
-    if not number or (parts.hidden is not None and (number < 0 or parts.fill != -math.inf)):
-        return None
-    assert parts.factor is not None
-    factor = parts.factor * number if op == "mul" else parts.factor / number
-    summand = parts.summand
-    if summand is not None:
-        summand = b.op(op, summand, b.const(number, REAL), dtype=REAL)
-    return replace(parts, factor=factor, summand=summand)
-
-
-def _without_hidden(e: Expr, stand_in: Buffer, b: Builder) -> _Parts | None:
-    """where(condition, number, scores), either way round."""
-    condition, yes, no = e.args
-    if any(v.buffer is stand_in for v in walk([condition]) if v.op == "load"):
-        return None
-    kept, number, hidden = (no, _number(yes), condition)
-    if number is None:
-        kept, number, hidden = yes, _number(no), b.op("not", condition, dtype="bool")
-    parts = _take_apart(kept, stand_in, b) if number is not None else None
-    if parts is None or number is None or parts.factor is None:
-        return None
-    if parts.hidden is not None:
-        if parts.fill != number:
-            return None
-        hidden = b.op("or", hidden, parts.hidden, dtype="bool")
-    return replace(parts, hidden=hidden, fill=number)
-
-
-# the call
 
 
 def _call(imp: Importer, meta: Meta, scores: Scores, v: Tensor, safe: bool) -> Tensor | None:
@@ -316,7 +162,7 @@ def _results(imp: Importer, call: VendorCall, full: tuple[Poly, ...], shape: tup
 
 def _without_scale(x: Tensor) -> tuple[Tensor, float]:
     """An operand without a number that it is multiplied by, and that number."""
-    value = _probe(x, _loops(x.shape), {})
+    value = probe(x, loops_of(x.shape), {})
     number = _factor(value)
     if number is None:
         return x, 1.0
@@ -333,7 +179,7 @@ def _without_scale(x: Tensor) -> tuple[Tensor, float]:
 def _factor(e: Expr) -> float | None:
     if e.op != "mul":
         return None
-    number = _number(e.args[0]) or _number(e.args[1])
+    number = number_of(e.args[0]) or number_of(e.args[1])
     return number if number and math.isfinite(number) else None
 
 
@@ -359,8 +205,8 @@ def _is_causal(scores: Scores, batch: Poly, heads: Poly, state: Any) -> str | No
     row, column = (Poly.of(Var(name, size)) for name, size in zip("ij", scores.tensor.shape[-2:], strict=True))
     ready = {scores.product: scores.stand_in}
     first = [Poly() if s.constant == 1 else Poly.of(Var(n, s)) for n, s in zip("bh", (batch, heads), strict=True)]
-    value = _probe(scores.tensor, scores.index(first[0], first[1], row, column), ready)
-    parts = _take_apart(value, scores.stand_in, Builder(simplify))
+    value = probe(scores.tensor, scores.index(first[0], first[1], row, column), ready)
+    parts = take_apart(value, scores.stand_in, Builder(simplify))
     if parts is None:
         return None
     if parts.summand is None and parts.hidden is not None:
@@ -372,7 +218,7 @@ def _is_causal(scores: Scores, batch: Poly, heads: Poly, state: Any) -> str | No
         return None
     if mask.op != "where":
         return "stored" if state and hides_the_rest(mask, row, column, -math.inf, state) else None
-    yes, no = _number(mask.args[1]), _number(mask.args[2])
+    yes, no = number_of(mask.args[1]), number_of(mask.args[2])
     if (yes, no) == (-math.inf, 0.0):
         return "added" if beyond(mask.args[0], row, column) else None
     shown = Builder().op("not", mask.args[0], dtype="bool")
@@ -389,9 +235,9 @@ def _shared(k: Tensor, v: Tensor, heads: Poly) -> int:
 
 def _bottoms(x: Tensor) -> list[int]:
     """By what the head's number is divided wherever it occurs, and nothing else."""
-    index = _loops(x.shape)
+    index = loops_of(x.shape)
     head = index[1]
-    value = _probe(x, index, {})
+    value = probe(x, index, {})
     if not head.terms or value.op != "load" or value.index is None:
         return []
     atoms = {a for m, _ in value.index.terms for a in m}
@@ -461,9 +307,9 @@ def _bias(
 def _moving(scores: Scores, batch: Poly, heads: Poly) -> list[bool]:
     """Whether the summand and what is hidden depend on the batch, the head and the row."""
     shape = (batch, heads, *scores.tensor.shape[-2:])
-    index = _loops(shape)
-    value = _probe(scores.tensor, scores.index(*index), {scores.product: scores.stand_in})
-    parts = _take_apart(value, scores.stand_in, Builder(simplify))
+    index = loops_of(shape)
+    value = probe(scores.tensor, scores.index(*index), {scores.product: scores.stand_in})
+    parts = take_apart(value, scores.stand_in, Builder(simplify))
     assert parts is not None
     used = {v for e in (parts.summand, parts.hidden) if e is not None for v in e.variables()}
     return [bool(i.atoms() & used) for i in index[:3]]
@@ -499,7 +345,7 @@ def _heads_last(q: Tensor) -> bool:
     kernels always give that.
     """
     ready: dict[Tensor, Buffer] = {}
-    _probe(q, _loops(q.shape), ready)
+    probe(q, loops_of(q.shape), ready)
     view = as_view(Builder(simplify), q, ready, strided=True)
     if view is None:
         return False

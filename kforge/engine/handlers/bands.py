@@ -132,7 +132,12 @@ def _everywhere(e: Expr, places: Mapping[Any, Any], state: Callable[[str], Any])
     if e.op == "where":
         return torch.where(values[0].bool(), values[1], values[2])
     if e.op in ("and", "or", "not"):
-        return {"and": torch.logical_and, "or": torch.logical_or, "not": torch.logical_not}[e.op](*values)
+        named: dict[str, Callable[..., Any]] = {
+            "and": torch.logical_and,
+            "or": torch.logical_or,
+            "not": torch.logical_not,
+        }
+        return named[e.op](*values)
     function: Callable[..., Any] | None = COMPARED.get(e.op) or COMPUTED.get(e.op)
     if function is None:
         raise _Other

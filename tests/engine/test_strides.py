@@ -25,6 +25,7 @@ CASES = [
     ("return x.index_add(0, i, y) * 2", f"torch.randn(6, 5), {ROWS}", "x, i, y"),
     ("return x.contiguous() + y.t(), x.round() - 1, F.rms_norm(x, x.shape[1:]) * 2, x.flip(0)", TWO, "x, y"),
     ("return x.masked_fill(x > 0, 0.5) + 1, (x.amax(0) - x.t()[:, :5]) * 2", "torch.randn(5, 5)", "x"),
+    ("return x + y.t()", TWO, "x, y"),
     ("return x.masked_fill(m, 0.5)", "torch.randn(4, 9, 6), torch.rand(4, 1, 6) > 0.5", "x, m"),
     ("y = x.clone()\ny.masked_fill_(m, 0.5)\nreturn y + 1", "torch.randn(4, 9, 6), torch.rand(4, 1, 6) > 0.5", "x, m"),
     ("return F.smooth_l1_loss(x.amax(0), x, reduction='none')", "torch.randn(4, 5, 6)", "x"),

@@ -62,13 +62,15 @@ def inputs_of(layout: Layout) -> list[Buffer]:
 def joined(operands: Sequence[tuple[Layout | None, Shape]], shape: Shape) -> Layout | None:
     """The layout of a pointwise result of operands with these layouts and shapes; None: contiguous.
 
-    The first operand that fills the shape decides, unless one before it has two dimensions of its own to go by.
+    The first operand that fills the shape decides, unless one before it has two dimensions of its own to go by, or it
+    is an input, which may be given expanded and leave it to a view behind it.
     """
     operands = [(layout, own) for layout, own in operands if not _repeated(layout)]
     full = next((k for k, (_, own) in enumerate(operands) if own == shape), None)
     if full is not None and not any(_plane(own) for _, own in operands[:full]):
         layout = operands[full][0]
-        if layout is None or isinstance(layout, Buffer):
+        behind = any(isinstance(other, (Viewed, Image, Joined)) for other, _ in operands[full + 1 :])
+        if layout is None or (isinstance(layout, Buffer) and not behind):
             return layout
     known = [layout for layout, _ in operands if layout is not None and _plane(_shape_of(layout))]
     if not known:

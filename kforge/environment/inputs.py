@@ -225,8 +225,13 @@ def realise(
             return x
         y = x
         if x.dtype is torch.bool if case.special in MASKS else x.dtype.is_floating_point:
+            # torch reckons with no fp8, and what is too large for it would become NaN
+            narrow = x.dtype.is_floating_point and x.element_size() == 1
+            y = x.float() if narrow else x
             for step in steps:
                 y = step(y, generator)
+            if narrow:
+                y = y.clamp(torch.finfo(x.dtype).min, torch.finfo(x.dtype).max).to(x.dtype)
             touched |= case.special != "domain_edges"
         return y
 

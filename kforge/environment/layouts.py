@@ -94,10 +94,10 @@ def _channels_last(x: torch.Tensor) -> torch.Tensor:
 
 
 def _poisoned(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """A buffer whose every element would be noticed if it were read: 1e4 for floats, the dtype's 1 otherwise."""
+    """A buffer whose every element would be noticed if it were read: 1e4 (or the most there is) for floats, else 1."""
     import torch
 
-    fill = 1e4 if x.dtype.is_floating_point or x.dtype.is_complex else 1
+    fill = min(1e4, torch.finfo(x.dtype).max) if x.dtype.is_floating_point or x.dtype.is_complex else 1
     return torch.full(shape, fill, dtype=x.dtype, device=x.device)
 
 

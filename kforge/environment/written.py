@@ -53,7 +53,7 @@ def gives_back_inputs(expected: Expected) -> bool:
 
     inputs = [t for _, t in tensors(call_leaves(expected.call))]
     outputs = [leaf for _, leaf in expected.leaves if isinstance(leaf, torch.Tensor)]
-    return all(any(o.shape == i.shape and torch.equal(o, i) for i in inputs) for o in outputs)
+    return all(any(o.shape == i.shape and o.dtype == i.dtype and torch.equal(o, i) for i in inputs) for o in outputs)
 
 
 def computed_elsewhere(reply: CallReply, silent: CallReply, pattern: int, given: list[torch.Tensor]) -> float | None:

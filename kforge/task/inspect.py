@@ -369,7 +369,9 @@ def _distorted(call: Call) -> list[Call]:
         import torch
 
         def one(t: torch.Tensor) -> torch.Tensor:
-            return change(t) if t.is_floating_point() else t
+            if not t.is_floating_point():
+                return t
+            return change(t.float()).to(t.dtype) if t.element_size() == 1 else change(t)  # torch reckons with no fp8
 
         args, kwargs = pytree.tree_map_only(torch.Tensor, one, (call.args, call.kwargs))
         return Call(args, kwargs)

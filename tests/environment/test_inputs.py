@@ -145,6 +145,24 @@ def test_distributions_keep_shape_and_dtype_and_are_seeded(name: str) -> None:
         assert bool(torch.isfinite(a).all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_eight_bits_are_transformed_too(dtype: torch.dtype) -> None:
+    """torch computes nothing in them: values are formed in float32 and stay within the type, none becomes NaN."""
+    x = torch.randn(6, 8, 4, 4).to(dtype)
+    for name in DISTRIBUTIONS:
+        (y,) = realise(Call((x,)), Case(distribution=name), seed=3).args
+        assert y.dtype is dtype and y.shape == x.shape, name
+        assert name == "channels" or y.float().isfinite().all(), name  # scales of 2^16 are beyond the type
+    (three,) = realise(Call((x,)), Case(distribution="x3"), seed=3).args
+    assert torch.equal(three.float(), (x.float() * 3).clamp(max=torch.finfo(dtype).max).to(dtype).float())
+    for name in LAYOUTS:
+        if name not in ("contiguous", "expanded"):
+            (z,) = realise(Call((x,)), Case(layout=name), seed=3).args
+            assert torch.equal(z.float(), x.float()), name
+            assert z.stride() != x.stride() or z.storage_offset(), name
+    assert realise(Call((x,)), Case(special="nan"), seed=3).args[0].float().isnan().any()
+
+
 def test_only_floating_inputs_are_transformed() -> None:
     """Indices, masks, numbers and 0-dim tensors pass through; a task without floating inputs has no x3."""
     call = Call((torch.ones(4), torch.arange(4), torch.tensor(2.0), 7), {"mask": torch.ones(4, dtype=torch.bool)})

@@ -54,8 +54,10 @@ def _open(word: str | None) -> int:
         from kforge.ui import settings
         from kforge.ui.app import run
         from kforge.ui.first_run import choose
+        from kforge.ui.terminal import take_any_bytes
     except ModuleNotFoundError as error:
         raise MissingError(f"the IDE needs {error.name}", "install kforge again: pip install kforge") from error
+    take_any_bytes()
     chosen = settings.load()
     path = Path(word) if word is not None else choose(chosen)
     return output.OK if path is None else run(path, chosen)

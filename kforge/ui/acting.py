@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 from textual.app import App
 
 from kforge.errors import Interrupted, KforgeError
-from kforge.ui import files
 from kforge.ui.core import CoreLost
 from kforge.ui.diagnostics import find
 from kforge.ui.layout import EDITOR, PANES, Desk
@@ -188,10 +187,12 @@ class Acting(App[int]):
         changed = []
         for path in paths:
             try:
-                if self.desk.editor.changed_on_disk(path, files.read(path)[0]):
+                if self.desk.editor.changed_on_disk(path):
                     changed.append(path)
-            except KforgeError:
-                if not path.exists() and self.desk.editor.removed_on_disk(path):
+            except KforgeError as error:
+                if path.is_file():
+                    self.say_error(error)
+                elif self.desk.editor.removed_on_disk(path):
                     self.bar.notice(f"removed from disk: {path.name}; saving writes it again", error=True)
         if not changed:
             return

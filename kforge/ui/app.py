@@ -109,6 +109,7 @@ class KforgeApp(Wishes):
         self.desk.editor.focus_text()
         self.core.subscribe(self._on_core)
         self.set_interval(1.0, self._show_status)
+        self.set_interval(1.0, self.disk.renew)
         self._show_status()
         self.call_after_refresh(lambda: self.run_worker(self._open(), group="open"))
 
@@ -139,6 +140,8 @@ class KforgeApp(Wishes):
 
     def _on_core(self, kind: str, data: Mapping[str, Any]) -> None:
         """One event: everything that shows something hears of it."""
+        if self._anew and kind != "log":
+            self.begin_anew()
         if kind in ("run_started", "resumed"):
             self._aside = data.get("command") == "verify"  # one candidate judged: no node of the search's tree
         if self.progress.lost and kind != "log":  # another core speaks

@@ -33,7 +33,7 @@ class Buffer(GutterArea):
         self.conflict = False  # the file changed on disk while there are edits here
         self.other = ""  # where another version of it is that edits here keep from being shown
         self.why = ""  # it is read only: an excerpt of a huge text
-        self.of: Path | None = None  # the file that it is an excerpt of
+        self.of: Path | None = None  # the file that is shown read only
         self.gone = False  # there is no such file any more: this is the only copy
         self._asked: str | None = None  # what saving would overwrite, as the person was told
         self.vim = Vim() if vim else None
@@ -60,7 +60,8 @@ class Buffer(GutterArea):
         What another program wrote meanwhile is overwritten only when it was said before: the second time.
         """
         if self.path is None:
-            raise KforgeError(f"{self.file} is read only here and cannot be saved", "accept a candidate to edit it")
+            hint = "edit it in another program" if self.of is not None else "accept a candidate to edit it"
+            raise KforgeError(f"{self.file} is read only here and cannot be saved", hint)
         text = self.text
         there = files.read(self.path)[0] if self.path.is_file() else None
         if there is not None and there not in (self.disk, text, self._asked):
@@ -76,6 +77,11 @@ class Buffer(GutterArea):
         self.disk, self.saved, self._asked = disk, text, None
         self.conflict = self.gone = False
         self.other = ""
+
+    def belong(self, path: Path, why: str = "", *, editable: bool) -> None:
+        """It is this file's text from now on. why: what it is an excerpt of, in words."""
+        self.path, self.of = (path, None) if editable else (None, path)
+        self.why, self.read_only = why, not editable
 
     def take_text(self, text: str, *, saved: bool = True) -> None:
         """Another text for the whole file as one undoable step; the cursor stays where it can."""
@@ -178,7 +184,7 @@ class Buffer(GutterArea):
         if not words:
             return False
         text = self.text
-        where = text if words != words.lower() else text.lower()
+        where = text if words != words.lower() else _lower(text)
         start, end = sorted(self._index(place) for place in self.selection)
         if forward:
             at = where.find(words, end)
@@ -221,3 +227,8 @@ class Buffer(GutterArea):
             event.prevent_default()
             return
         await super()._on_key(event)
+
+
+def _lower(text: str) -> str:
+    """In small letters, as long as before: some characters have a small form of two."""
+    return text.lower() if text.isascii() else "".join(low if len(low := c.lower()) == 1 else c for c in text)

@@ -87,9 +87,7 @@ class Deciding(Editing, Saying):
 
     def action_accept(self) -> None:
         """See the evidence, then decide."""
-        if self.candidate and self.candidate == self.progress.accepted:
-            self.bar.notice("it is accepted already: F10 exports it, /undo takes it back")
-        elif self._chosen():
+        if self._chosen():
             self.work(self.ask_to_accept(), "accept")
 
     async def ask_to_accept(self) -> None:
@@ -100,10 +98,18 @@ class Deciding(Editing, Saying):
         evidence = await self.ask("evidence", candidate=candidate)
         if evidence is None:
             return
-        if await self.push_screen_wait(AcceptScreen(evidence)):
+        self._stands(evidence)
+        if candidate == self.progress.accepted:
+            self.bar.notice("it is accepted already: F10 exports it, /undo takes it back")
+        elif await self.push_screen_wait(AcceptScreen(evidence)):
             done = await self.ask("accept", candidate=candidate)
             if done is not None:
                 self.bar.notice(f"accepted into {done['folder']}: F10 exports it, /undo takes it back", stay=True)
+
+    def _stands(self, reply: Mapping[str, Any]) -> None:
+        """What is accepted by now, as the core says: another process, or an earlier accept, may have decided it."""
+        self.progress.accepted = str(reply.get("accepted", self.progress.accepted))
+        self.refresh_bindings()
 
     def action_undo_accept(self) -> None:
         """Take the last accept back."""
@@ -112,6 +118,7 @@ class Deciding(Editing, Saying):
     async def _undo(self) -> None:
         done = await self.ask("undo")
         if done is not None:
+            self._stands(done)
             self.bar.notice(f"taken back: {done['folder']} is as it was", stay=True)
 
     def action_export(self) -> None:
@@ -130,7 +137,8 @@ class Deciding(Editing, Saying):
             return
         wish = await self.push_screen_wait(ExportScreen(evidence, default=f"{self.op.stem}_package"))
         if wish:
-            self.bar.notice("exporting: building and testing the package takes a while", stay=True)
+            what = "building and testing the package" if wish["build"] else "writing the package"
+            self.bar.notice(f"exporting: {what} takes a while", stay=True)
             done = await self.ask("export", candidate=candidate, **wish)
             if done is None:
                 self.bar.stand("not exported")  # after the reason, which is shown now
@@ -193,7 +201,7 @@ class Deciding(Editing, Saying):
         from kforge.ui.settings_screen import SettingsScreen
 
         changed = await self.push_screen_wait(SettingsScreen(self.settings))
-        if changed is not None:
+        if changed is not None and changed != self.settings:
             self.settings = changed
             self.theme = theme_name(changed.theme)
             self.bar.notice("settings written; keys and vim motions hold from the next start")

@@ -10,7 +10,6 @@ from textual import on
 from textual.app import SuspendNotSupported
 
 from kforge.errors import KforgeError
-from kforge.ui import files
 from kforge.ui.acting import Acting
 from kforge.ui.clipboard import copy
 from kforge.ui.editor import EditorPane
@@ -83,10 +82,11 @@ class Editing(Acting):
     def action_reload(self) -> None:
         """The file as it is on disk; the edits here are one undo away."""
         buffer = self.desk.editor.current
-        if buffer is None or buffer.path is None:
+        path = (buffer.path or buffer.of) if buffer is not None else None
+        if buffer is None or path is None:
             return
         try:
-            buffer.take_text(files.read(buffer.path)[0])
+            self.desk.editor.take_file(buffer, path)
         except KforgeError as error:
             self.say_error(error)
 
@@ -102,7 +102,7 @@ class Editing(Acting):
                 buffer.save()
             with self.suspend():
                 subprocess.run([*shlex.split(program), str(buffer.path)], check=False)
-            changed = self.desk.editor.changed_on_disk(buffer.path, files.read(buffer.path)[0])
+            changed = self.desk.editor.changed_on_disk(buffer.path)
         except SuspendNotSupported:
             self.bar.notice("this terminal cannot be handed over", error=True)
         except (KforgeError, OSError, ValueError) as error:

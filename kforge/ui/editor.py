@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.widgets import ContentSwitcher, Input, Static, Tab, Tabs, TextArea
 from textual.widgets._tabs import Underline
 
+from kforge.errors import KforgeError
 from kforge.ui import files
 from kforge.ui.buffer import Buffer
 from kforge.ui.diagnostics import Diagnostic, by_file
@@ -108,18 +109,20 @@ class EditorPane(Vertical):
     async def open(self, path: Path, *, show: bool = True) -> Buffer:
         """The file in a tab. KforgeError where it cannot be read."""
         text, exact = files.read(path)
-        return await self.show(path.name, text, path=path.absolute() if exact else None, show=show)
+        return await self.show(path.name, text, path=path.absolute(), exact=exact, show=show)
 
-    async def show(self, name: str, text: str, *, path: Path | None = None, show: bool = True) -> Buffer:
+    async def show(
+        self, name: str, text: str, *, path: Path | None = None, exact: bool = True, show: bool = True
+    ) -> Buffer:
         """A text in the tab of that name; edits that are not saved are kept, and the tab says so.
 
-        Of a huge text an excerpt is shown, read only.
+        Of a huge text an excerpt is shown, read only; so is what is not `exact`: written back it would be another one.
         """
         text, why = files.excerpt(text)
         async with self._opening:  # two that open one name at once would make two tabs
-            buffer = await self._show(name, text, None if why else path, show)
+            buffer = await self._show(name, text, path if exact and not why else None, show)
         if buffer.path is None and (buffer.why, buffer.of) != (why, path):
-            buffer.why, buffer.of = why, path if why else None
+            buffer.why, buffer.of = why, path
             self._tell()
         return buffer
 
@@ -187,11 +190,26 @@ class EditorPane(Vertical):
         """Buffers with edits that are on no disk."""
         return [buffer for buffer in self.buffers if buffer.dirty]
 
-    def changed_on_disk(self, path: Path, text: str) -> bool:
-        """A file changed outside. True where its buffer took the text; False for none, the same text or own edits."""
-        buffer = next((b for b in self.buffers if b.path == path or b.of == path), None)
-        if buffer is not None and buffer.of is not None:
-            buffer.take_text(files.excerpt(text)[0])
+    def take_file(self, buffer: Buffer, path: Path) -> None:
+        """The file as it is on disk now, read only where it cannot be edited here. KforgeError: it cannot be read."""
+        text, exact = files.read(path)
+        shown, why = files.excerpt(text)
+        if buffer.dirty and (why or not exact):  # edits cannot be brought back into what is read only
+            raise KforgeError(f"{path.name} cannot be edited as it is on disk now", "your edits are kept")
+        buffer.belong(path, why, editable=exact and not why)
+        buffer.take_text(shown)
+        self._label(buffer)
+        self._tell()
+
+    def changed_on_disk(self, path: Path) -> bool:
+        """A file changed outside. True where its buffer took the text; False for none, the same text or own edits.
+
+        KforgeError where it cannot be read.
+        """
+        text, exact = files.read(path)
+        buffer = next((b for b in self.buffers if path in (b.path, b.of)), None)
+        if buffer is not None and not buffer.dirty and (buffer.of or not exact or files.excerpt(text)[1]):
+            self.take_file(buffer, path)
             return True
         if buffer is None or (text == buffer.disk and not buffer.gone and not buffer.conflict):
             return False
@@ -270,8 +288,8 @@ class EditorPane(Vertical):
     def submitted(self, words: str) -> None:
         """Look for the words, or go to the line."""
         if self._finding == "line":
-            if self.current is not None and words.strip().isdigit():
-                self.current.go_to(int(words))
+            if self.current is not None and words.strip().isdecimal():  # a superscript is a digit, and no number
+                self.current.go_to(int(words.strip()[:9]))
             self.close_bar()
             return
         self._words = words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def write(path: Path, text: str) -> None:
     """Whole or not at all, with the permissions that the file has; a link stays a link. StoreError where it cannot."""
     from kforge.store.faults import storing
 
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # a link to itself is an error of the system's below, as any other
     fresh = target.with_name(f".{target.name}.kforge-new")
     with storing(target):
         try:

@@ -18,6 +18,8 @@ from kforge.ui.steer import Chip, SteerBar, Waiting
 class Saying(Acting):
     """Actions of the steer bar."""
 
+    _anew = False  # the next event is the first one of another run
+
     @on(SteerBar.Said)
     async def _said(self, event: SteerBar.Said) -> None:
         texts = {b.file: b.text for b in self.desk.editor.buffers}
@@ -102,11 +104,20 @@ class Saying(Acting):
         self.work(self.resume(run))
 
     async def resume(self, run: str) -> None:
-        """Show a run as it was, then continue it."""
+        """Show a run as it was, then continue it. What is shown goes with its first event: there may be no such run."""
+        accepted = self.progress.accepted
+        self._anew = True
+        found = await self.ask("events", run=run)
+        self._anew = False
+        if found is not None:
+            self.progress.accepted = accepted  # now, whatever was accepted at the time of that run
+            self._ended(await self.ask("resume", run=run))
+
+    def begin_anew(self) -> None:
+        """Nothing of an earlier run is shown any longer."""
+        self._anew = False
         for pane in self.desk.panes.values():
             if hasattr(pane, "clear"):
                 pane.clear()
-        self.progress = Progress(target=self.progress.target)
-        self.bar.notice("", stay=True)  # of an earlier run
-        if await self.ask("events", run=run) is not None:
-            self._ended(await self.ask("resume", run=run))
+        self.progress = Progress(target=self.progress.target, accepted=self.progress.accepted)
+        self.bar.notice("", stay=True)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kforge import config
-from kforge.errors import UsageError
+from kforge.errors import StoreError, UsageError
+from kforge.ui import files
 
 _SENT = re.compile(r"(shift\+|ctrl\+)?f([1-9]|1\d|2[0-4])|alt\+[a-z0-9]|ctrl\+[a-gk-ln-z]")
 THEMES = ("dark", "light", "contrast")
@@ -109,13 +110,13 @@ def store(path: Path, table: str, name: str, value: str | bool | None) -> None:
         text = path.read_text() if path.is_file() else ""
         changed = edited(text, table, name, value)
         parse(tomllib.loads(changed), path)
-        fresh = path.with_name(f".{path.name}.new")
-        fresh.write_text(changed)
-        fresh.replace(path)
-    except tomllib.TOMLDecodeError as error:
+        files.write(path, changed)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be changed without harm: {error}", "edit it by hand") from error
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}", "give permission") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}", "give permission") from error
+    except StoreError as error:
+        raise UsageError(error.message, error.hint or "give permission") from error
 
 
 def edited(text: str, table: str, name: str, value: str | bool | None) -> str:

@@ -63,7 +63,7 @@ def parse(text: str) -> tuple[str, str] | None:
     return name, argument.strip()
 
 
-_ATTACHED = re.compile(r"(?<!\S)@(?P<file>[^\s#@]+)(?:#(?P<first>\d+)(?:-(?P<last>\d+))?)?")
+_ATTACHED = re.compile(r"(?<!\S)@(?P<file>[^\s#@]+)(?:#(?P<first>\d{1,9})\d*(?:-(?P<last>\d{1,9})\d*)?)?")
 
 
 def attach(text: str, read: Callable[[str], str | None]) -> str:

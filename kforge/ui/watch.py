@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEventHandler
-    from watchdog.observers.api import BaseObserver
+    from watchdog.observers.api import BaseObserver, ObservedWatch
 
 SETTLE_S = 0.25  # without a further change before it is told
 
@@ -25,27 +25,38 @@ class Watch:
         self._files: frozenset[Path] = frozenset()
         self._lock = threading.Lock()
         self._observer: BaseObserver | None = None
-        self._folders: set[Path] = set()
+        self._folders: dict[Path, ObservedWatch] = {}
+        self._left: set[Path] = set()  # folders that were removed or moved away
         self._changed: set[Path] = set()
         self._timer: threading.Timer | None = None
 
     def follow(self, files: Iterable[Path]) -> None:
         """Watch these files from now on. A folder that is not there yet is not watched."""
         self._files = frozenset(path.absolute() for path in files)
-        for folder in {path.parent for path in self._files if path.parent.is_dir()} - self._folders:
+        for folder in {path.parent for path in self._files if path.parent.is_dir()} - self._folders.keys():
             try:
                 self._watch(folder)
             except OSError:  # the system has no watch left
                 self._poll()
                 self._watch(folder)
-            self._folders.add(folder)
+
+    def renew(self) -> None:
+        """Watch folders that are there again, as after a change of branch; what was open in them counts as changed."""
+        for folder in [folder for folder in self._left if folder.is_dir()]:
+            self._left.discard(folder)
+            if self._observer is not None:
+                self._observer.unschedule(self._folders.pop(folder))
+            self.follow(self._files)
+            for path in self._files:
+                if path.parent == folder:
+                    self._seen(path)
 
     def _watch(self, folder: Path) -> None:
         from watchdog.observers import Observer
 
         if self._observer is None:
             self._observer = self._started(Observer())
-        self._observer.schedule(_handler(self._seen), str(folder))
+        self._folders[folder] = self._observer.schedule(_handler(self._seen, self._gone), str(folder))
 
     def _poll(self) -> None:
         """Look at the files themselves, every second, at those watched so far too."""
@@ -53,7 +64,7 @@ class Watch:
 
         self.close()
         self._observer = self._started(PollingObserver())
-        for folder in self._folders:
+        for folder in list(self._folders):
             self._watch(folder)
 
     @staticmethod
@@ -73,6 +84,10 @@ class Watch:
                 self._observer.join(2.0)
             self._observer = None
 
+    def _gone(self, path: Path) -> None:
+        if path in self._folders:
+            self._left.add(path)
+
     def _seen(self, path: Path) -> None:
         if path not in self._files:
             return
@@ -91,7 +106,7 @@ class Watch:
             self._tell(changed)
 
 
-def _handler(seen: Callable[[Path], None]) -> FileSystemEventHandler:
+def _handler(seen: Callable[[Path], None], gone: Callable[[Path], None]) -> FileSystemEventHandler:
     from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
     class Handler(FileSystemEventHandler):
@@ -101,5 +116,7 @@ def _handler(seen: Callable[[Path], None]) -> FileSystemEventHandler:
             elif event.event_type == "moved":
                 seen(Path(str(event.src_path)))
                 seen(Path(str(event.dest_path)))
+            if event.event_type in ("deleted", "moved"):
+                gone(Path(str(event.src_path)))
 
     return Handler()

@@ -210,7 +210,10 @@ class Core:
     def do_evidence(self, candidate: str) -> dict[str, Any]:
         return {"candidate": candidate, "report": REPORT, "problem": "", "warnings": [], "verified": True,
                 "stamps": ["EMULATOR ONLY"], "run": "scripted", "folder": str(self.op.parent),
-                "files": sorted(FILES)}  # fmt: skip
+                "files": sorted(FILES), "accepted": candidate if self._beside() else ""}  # fmt: skip
+
+    def _beside(self) -> bool:
+        return (self.op.parent / KERNEL).exists()
 
     def do_accept(self, candidate: str) -> dict[str, Any]:
         for name, text in FILES.items():
@@ -240,6 +243,8 @@ class Core:
         return {"runs": [row, {**row, "id": "other", "task": "/elsewhere/gelu.py"}]}
 
     def do_events(self, run: str) -> dict[str, Any]:
+        if run == "nowhere":
+            raise Refused("no run 'nowhere' in this project", "usage")
         self.event("message", text=f"the log of {run}")
         return {"events": 1, "damage": []}
 

@@ -229,6 +229,41 @@ def test_sessions_are_listed_and_continued(op: Path, tmp_path: Path) -> None:
     driven(op, act, log=str(log))
 
 
+def test_a_run_that_is_not_there_clears_nothing(op: Path) -> None:
+    """/resume with a wrong name is said, and what was found stays in sight and can be accepted."""
+
+    async def act(app: KforgeApp, pilot) -> None:
+        await pilot.press("f2")
+        await until(pilot, lambda: ran(app))
+        best, accepted = app.progress.best, app.progress.accepted
+        await app.command("resume", "nowhere")
+        await until(pilot, lambda: "no run 'nowhere'" in app.bar.noticed)
+        assert best and (app.progress.best, app.progress.accepted) == (best, accepted)
+        assert app.desk.panes["timeline"].attempt(best).best
+
+    driven(op, act)
+
+
+def test_accepts_of_another_process(op: Path) -> None:
+    """A candidate that another IDE took back can be accepted here again, and one that it accepted is not asked for."""
+
+    async def act(app: KforgeApp, pilot) -> None:
+        await pilot.press("f2")
+        await until(pilot, lambda: ran(app))
+        app.progress.accepted = app.candidate  # and its files have gone
+        await pilot.press("f4")
+        await until(pilot, lambda: type(app.screen).__name__ == "AcceptScreen")
+        assert not app.progress.accepted
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.screen_stack) == 1)
+        op.with_name("softmax_kforge.cu").write_text("")
+        await pilot.press("f4")
+        await until(pilot, lambda: "it is accepted already" in app.bar.noticed)
+        assert app.progress.accepted == app.candidate
+
+    driven(op, act)
+
+
 def test_settings_screen_writes_kforge_toml(op: Path) -> None:
     """A theme, a switch and a key chosen there are in kforge.toml; a key that is taken is refused and not written."""
     path = op.with_name("kforge.toml")

@@ -15,7 +15,7 @@ from textual import events
 from textual.widgets import Markdown
 from textual.widgets._tabs import Underline
 
-from kforge.errors import KforgeError, UsageError
+from kforge.errors import ExportError, KforgeError, UsageError
 from kforge.ui import core as core_module
 from kforge.ui import settings, slash
 from kforge.ui.app import KforgeApp
@@ -23,7 +23,9 @@ from kforge.ui.core import Core
 from kforge.ui.gutter import Figures
 from kforge.ui.leader import Leader
 from kforge.ui.saying import Saying
+from kforge.ui.serving.leaving import place
 from kforge.ui.steer import LINE_END, SteerInput
+from kforge.ui.terminal import take_any_bytes
 from kforge.ui.watch import Watch
 from tests.ui.driving import driven, on_screen, requests, until
 from tests.ui.test_app import ran
@@ -370,3 +372,62 @@ def test_export_that_fails_says_why(op: Path) -> None:
 
     op.with_name("taken").mkdir()
     driven(op, act)
+
+
+def test_bytes_that_are_no_text(op: Path) -> None:
+    """A terminal that sends Latin-1 does not end the reading of keys: Textual's decoder takes what we put there."""
+    from textual.drivers import linux_driver
+
+    before = linux_driver.getincrementaldecoder
+    assert "getincrementaldecoder" in linux_driver.LinuxDriver.run_input_thread.__code__.co_names
+    try:
+        take_any_bytes()
+        decode = linux_driver.getincrementaldecoder("utf-8")().decode
+        assert decode(b"caf\xe9!", final=False) + decode(b"\xc3") + decode(b"\xa9") == "caf\ufffd!\u00e9"
+    finally:
+        linux_driver.getincrementaldecoder = before
+
+
+def test_numbers_and_words_in_the_bar(op: Path) -> None:
+    """No line number ends the IDE, however it is written; what is found is selected beside odd letters, too."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        buffer = app.desk.editor.current
+        last = buffer.document.line_count - 1
+        for words, row in (("3", 2), ("\u00b2", 2), ("9" * 5000, last), ("0", 0), ("-1", 0), ("two", 0)):
+            app.action_go_to_line()
+            app.desk.editor.submitted(words)
+            assert buffer.cursor_location[0] == row, words
+        buffer.take_text("\u0130\u0130\u0130 abc\n")
+        app.action_find()
+        app.desk.editor.submitted("abc")
+        assert buffer.selected_text == "abc"
+
+    driven(op, act)
+
+
+def test_lines_that_no_file_has(tmp_path: Path) -> None:
+    """A line number of thousands of digits is refused like any other that is too large."""
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    with pytest.raises(UsageError, match="has no lines"):
+        slash.attach("look at @a.txt#" + "9" * 5000, slash.reader(tmp_path, dict))
+    assert "two" in slash.attach("look at @a.txt#2-" + "9" * 5000, slash.reader(tmp_path, dict))
+
+
+@pytest.mark.parametrize("to", ["file/x", "file", "x" * 5000, "a\0b", "~nobody-of-that-name/x"])
+def test_export_into_what_can_be_no_folder(tmp_path: Path, to: str) -> None:
+    """Where no folder can be made it is said before a package is built."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExportError, match=r"folder"):
+        place(to, tmp_path)
+    assert place("new/one", tmp_path) == tmp_path / "new" / "one"
+
+
+@pytest.mark.parametrize("data", [b"[ui\n", b"\xff\xfe"])
+def test_settings_that_became_unreadable(tmp_path: Path, data: bytes) -> None:
+    """A kforge.toml that another program broke is refused in words, and is left as it is."""
+    path = tmp_path / "kforge.toml"
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match="cannot be changed without harm"):
+        settings.store(path, "ui", "vim", True)
+    assert path.read_bytes() == data and [p.name for p in tmp_path.iterdir()] == ["kforge.toml"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,66 @@ def test_of_a_huge_file_an_excerpt_is_shown(op: Path) -> None:
         "0" * 500 + " ...",
         "a line of 20000 characters: an excerpt, edit it in another program",
     )
+
+
+def test_a_file_that_can_no_longer_be_edited(op: Path) -> None:
+    """What another program makes of an open file is shown read only where saving would change its bytes, or is huge."""
+    latin, huge = "# caf\xe9\n".encode("latin-1"), "x = 1\n" * 300_000
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        buffer = app.desk.editor.current
+        op.write_bytes(latin)
+        await until(pilot, lambda: buffer.text == "# caf\ufffd\n" and buffer.read_only)
+        await pilot.press("x", "ctrl+s")
+        assert op.read_bytes() == latin and "read only" in app.bar.noticed
+        op.write_text(huge)
+        await until(pilot, lambda: buffer.text.startswith("x = 1") and buffer.document.line_count == 2000)
+        assert buffer.read_only
+        op.write_text("y = 2\n")
+        await until(pilot, lambda: buffer.text == "y = 2\n" and not buffer.read_only)
+        await pilot.press("z")
+        op.write_bytes(latin)
+        await until(pilot, lambda: buffer.conflict)
+        await pilot.press("alt+r")
+        await until(pilot, lambda: "your edits are kept" in app.bar.noticed)
+        assert buffer.dirty and not buffer.read_only and "z" in buffer.text
+
+    driven(op, act)
+
+
+def test_a_link_to_itself(op: Path) -> None:
+    """Saving where op.py became a link to itself writes the file again, or says why not."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        buffer = app.desk.editor.current
+        op.unlink()
+        op.symlink_to(op)
+        await until(pilot, lambda: buffer.gone)
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: not buffer.dirty or "cannot be written" in app.bar.noticed)
+        assert buffer.dirty or op.read_text() == buffer.text
+
+    driven(op, act)
+
+
+def test_a_folder_that_was_made_again(op: Path) -> None:
+    """Changes are noticed in a folder that was removed and made again, as a change of branch does."""
+    folder = op.parent / "sub"
+    folder.mkdir()
+    inner = Path(shutil.move(op, folder / "softmax.py"))
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        buffer = app.desk.editor.current
+        before = buffer.text
+        shutil.rmtree(folder)
+        await until(pilot, lambda: buffer.gone)
+        folder.mkdir()
+        inner.write_text(before)
+        await until(pilot, lambda: not buffer.gone)
+        inner.write_text("later = 1\n")
+        await until(pilot, lambda: buffer.text == "later = 1\n")
+
+    driven(inner, act)
 
 
 def test_wide_and_combining_characters(op: Path) -> None:

@@ -121,9 +121,9 @@ def test_keys_that_cannot_act_say_why(op: Path) -> None:
         await until(pilot, lambda: ran(app))
         await pilot.press("f10")
         await until(pilot, lambda: app.bar.noticed == "accept it first: F4")
-        app.progress.accepted = app.candidate
+        await app.core.request("accept", candidate=app.candidate)
         await pilot.press("f4")
-        await until(pilot, lambda: "F10 exports it" in app.bar.noticed)
+        await until(pilot, lambda: "it is accepted already: F10 exports it" in app.bar.noticed)
 
     driven(op, act)
 

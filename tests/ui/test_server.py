@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
+from kforge.errors import TaskError
 from kforge.store.events import replay
 from tests.ui.corepipe import CorePipe, session_members
 
@@ -241,6 +245,38 @@ def test_a_fault_is_a_reply() -> None:
     assert broken.told.startswith("Traceback") and said[1]["result"] == {"value": 1}
 
 
+def test_what_a_stop_cut_is_stopped() -> None:
+    """A command that fails because it was stopped is answered as stopped, whatever it says; a later one is not."""
+    from kforge.ui.serving.server import Server
+
+    said: list[dict[str, object]] = []
+    busy, cut = threading.Event(), threading.Event()
+
+    class Cut(Broken):
+        def names(self) -> frozenset[str]:
+            return frozenset({"work"})
+
+        def call(self, do: str, arguments: object) -> dict[str, object]:
+            busy.set()
+            assert cut.wait(20)
+            raise TaskError("the reference rejects its inputs")
+
+        def stop(self) -> None:
+            cut.set()
+
+    def lines():
+        yield b'{"id": 1, "do": "work"}'
+        assert busy.wait(20)
+        yield b'{"id": 2, "do": "stop"}'
+        yield b'{"id": 3, "do": "work"}'
+        yield b'{"id": 4, "do": "quit"}'
+        time.sleep(3600)
+
+    Server(Cut(), lambda value: bool(said.append(dict(value)) or True)).serve(lines())
+    kinds = {row["re"]: row["error"]["kind"] for row in said if "error" in row}
+    assert kinds == {1: "interrupted", 3: "task"}
+
+
 def test_the_ide_process_has_no_torch() -> None:
     """The application, its panes and dialogs are imported without torch, openai or a compiler."""
     import subprocess
@@ -253,3 +289,17 @@ def test_the_ide_process_has_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
     assert done.stdout.strip() == "[]"
+
+
+def test_no_stop_cuts_into_an_import(tmp_path: Path) -> None:
+    """Before anything can be stopped all is imported that getting ready needs: a half imported torch stays broken."""
+    (tmp_path / "small.py").write_text(SMALL)
+    code = (
+        "import sys; from pathlib import Path; from kforge.agent.verify import loaded\n"
+        "from kforge.ui.serving.warm import import_all\n"
+        "task = loaded(Path('small.py'), None); import_all(); known = set(sys.modules)\n"
+        "from kforge.environment import prepare; prepare(task, 'cpu', folder=Path.cwd())\n"
+        "print([name for name in set(sys.modules) - known if name.partition('.')[0] in ('torch', 'sympy', 'mpmath')])\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "[]"

@@ -11,6 +11,7 @@ from kforge.errors import UsageError
 from kforge.kernel.candidate import Candidate
 from kforge.store.events import LOG_NAME, salvage
 from kforge.ui.serving.leaving import Leaving
+from kforge.ui.serving.warm import import_all
 
 
 class CoreCommands(Leaving):
@@ -48,7 +49,6 @@ class CoreCommands(Leaving):
         if op is not None and Path(op).absolute() != self.op:
             raise UsageError(f"this core serves {self.op.name}", "start another one for another file")
         from kforge.environment.target import target_name
-        from kforge.export import accepting
         from kforge.task import resolve_device
 
         task = self.task()
@@ -56,7 +56,7 @@ class CoreCommands(Leaving):
         self.warm.start()
         rules = [{"name": str(rule), "origin": "op.py"} for rule in task.constraints]
         rules += [{"name": name, "origin": origin} for name, origin in self.rules.items()]
-        taken = [e for e in accepting.entries(self.state) if not e.undone and Path(e.task) == self.op]
+        taken = self.standing()
         return {
             **self.task_facts(task),
             "device": device,
@@ -66,8 +66,8 @@ class CoreCommands(Leaving):
             "model": self.settings.model or "",
             "budget": self.settings.budget,
             "out": str(self.out),
-            "accepted": {"candidate": taken[-1].candidate, "folder": taken[-1].folder, "files": sorted(taken[-1].after)}
-            if taken
+            "accepted": {"candidate": taken.candidate, "folder": taken.folder, "files": sorted(taken.after)}
+            if taken is not None
             else None,
         }
 
@@ -76,6 +76,7 @@ class CoreCommands(Leaving):
         from kforge.agent.interrupting import interruptible
         from kforge.task import resolve_device
 
+        import_all()
         with interruptible(self.control):
             self.warm.prepare(self.task(), str(resolve_device(self.settings.device)), self._told)
         return {}

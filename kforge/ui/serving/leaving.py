@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kforge.errors import ExportError
 from kforge.ui.serving.session import CoreSession
+from kforge.ui.text import one_line
+
+if TYPE_CHECKING:
+    from kforge.export.accepting import Entry
+
+
+_ELSEWHERE = "choose another folder"
 
 
 class Leaving(CoreSession):
     """Commands that write what the developer keeps."""
+
+    def standing(self) -> Entry | None:
+        """The accept of op.py that stands, whichever process made it; None where none does."""
+        from kforge.export import accepting
+
+        taken = [e for e in accepting.entries(self.state) if not e.undone and Path(e.task) == self.op]
+        return taken[-1] if taken else None
+
+    def _accepted_digest(self) -> str:
+        entry = self.standing()
+        return entry.candidate if entry is not None else ""
 
     def do_evidence(self, candidate: str) -> dict[str, Any]:
         """What is known of a candidate, and where accepting it would write."""
@@ -27,6 +46,7 @@ class Leaving(CoreSession):
             "run": found.run,
             "folder": str(self.op.parent),
             "files": sorted(found.candidate.files),
+            "accepted": self._accepted_digest(),
         }
 
     def do_accept(self, candidate: str, force: bool = False) -> dict[str, Any]:
@@ -50,7 +70,7 @@ class Leaving(CoreSession):
         entry = accepting.undo(self.state, self.op)
         paths = [str(Path(entry.folder) / name) for name in sorted(entry.after)]
         self.note("undone", files=paths)
-        return {"entry": entry.number, "files": paths, "folder": entry.folder}
+        return {"entry": entry.number, "files": paths, "folder": entry.folder, "accepted": self._accepted_digest()}
 
     def do_export(
         self,
@@ -67,10 +87,9 @@ class Leaving(CoreSession):
         from kforge.task import resolve_device
 
         module = self.shelf.lay_out(self.shelf.candidate(candidate))
-        target = Path(to).expanduser()
         request = Request(
             module=module,
-            to=target if target.is_absolute() else self.here / target,
+            to=place(to, self.here),
             state=self.state,
             layout=format,
             task=self.op,
@@ -84,3 +103,19 @@ class Leaving(CoreSession):
         stamp = " ".join(data["stamps"])
         self.note("exported", candidate=candidate, folder=str(request.to), format=format, stamp=stamp)
         return {**data, "folder": str(request.to), "stamp": stamp}
+
+
+def place(to: str, here: Path) -> Path:
+    """The folder that is meant, from `here` on. ExportError where none can be made there, before any work is done."""
+    try:
+        folder = here / Path(to).expanduser()
+        if "\0" in to:  # which `exists` takes for a name of nothing
+            raise ValueError("it has a NUL in it")
+        above = next(path for path in (folder, *folder.parents) if path.exists())
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, ~nobody
+        raise ExportError(f"{one_line(to, 60)} cannot be a folder: {error}", _ELSEWHERE) from error
+    if not above.is_dir():
+        raise ExportError(f"{above} is not a folder", _ELSEWHERE)
+    if not os.access(above, os.W_OK):
+        raise ExportError(f"{above} cannot be written", _ELSEWHERE)
+    return folder

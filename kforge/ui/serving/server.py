@@ -71,6 +71,7 @@ class Server:
         self._looking: queue.Queue[Request] = queue.Queue()
         self._taking = threading.Lock()
         self._busy = False
+        self._cut = False  # what the main thread does was asked to stop
 
     def say(self, value: Mapping[str, Any]) -> None:
         """One line; from any thread."""
@@ -88,10 +89,10 @@ class Server:
                     self._answer(request, {})
                     return
                 with self._taking:
-                    self._busy = True
+                    self._busy, self._cut = True, False
                     self._commands.begin()
                 try:
-                    self._serve(request)
+                    self._serve(request, main=True)
                 finally:
                     with self._taking:
                         self._busy = False
@@ -137,15 +138,16 @@ class Server:
                 else:
                     self._fail(request, Interrupted("stopped"))
             if self._busy:
+                self._cut = True
                 self._commands.stop()
             return self._busy or bool(waiting)
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: Request, main: bool = False) -> None:
         arguments = {name: value for name, value in request.items() if name not in ("id", "do")}
         try:
             result = self._commands.call(request["do"], arguments)
-        except KforgeError as error:
-            self._fail(request, error)
+        except KforgeError as error:  # code that was cut by a stop may give that any name
+            self._fail(request, Interrupted("stopped") if main and self._cut else error)
         except Exception as error:  # the boundary of the process: a fault ends the command, not the session
             self._commands.crashed("".join(traceback.format_exception(error)))
             where = traceback.extract_tb(error.__traceback__)[-1]

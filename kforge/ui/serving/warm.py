@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from kforge.worker import Zygote
 
 
+def import_all() -> None:
+    """Import what the judge needs, where no stop cuts into it: a module half imported would stay so in this process."""
+    import torch._dynamo  # noqa: F401
+
+    import kforge.environment.preparation  # noqa: F401
+
+
 class Warm:
     """One task's judge and one spare parent at a time."""
 
@@ -68,6 +75,7 @@ class Warm:
                 tell_prepared(prepared, session.event)
             return prepared
 
+        import_all()
         rules, told = parse_constraints(options.constraints), control.on_steer
         try:
             with at_work(

@@ -1,0 +1,15 @@
+"""What a terminal sends: bytes that are no UTF-8 (a Latin-1 paste, an eighth bit for alt) are shown as U+FFFD."""
+
+from __future__ import annotations
+
+import codecs
+from functools import partial
+
+from textual.drivers import linux_driver
+
+
+def take_any_bytes() -> None:
+    """Let Textual go on at bytes that it cannot decode; its own decoder is strict, and they would end the app."""
+    strict = codecs.getincrementaldecoder
+    # its reading thread makes the decoder itself: there is nothing of the driver's to override
+    setattr(linux_driver, "getincrementaldecoder", lambda name: partial(strict(name), errors="replace"))  # noqa: B010

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kforge.engine.emit.access import reads_across
 from kforge.engine.graph.ir import Program
 from kforge.engine.graph.symbols import Poly, product
-from kforge.engine.graph.tensors import Tensor, squeeze
+from kforge.engine.graph.tensors import Tensor, squeeze, upstream
 
 if TYPE_CHECKING:
     from kforge.engine.families import Target
@@ -81,12 +81,4 @@ def _reduces(tensor: Tensor) -> bool:
 
 
 def _above(tensor: Tensor, ready: Collection[Tensor]) -> list[Tensor]:
-    """Tensors that `tensor` depends on, itself included, nearest first; not beyond those in memory."""
-    seen: dict[Tensor, None] = {}
-    queue = [tensor]
-    while queue:
-        t = queue.pop(0)
-        if t not in seen and t not in ready:
-            seen[t] = None
-            queue.extend(t.inputs)
-    return list(seen)
+    return upstream(tensor, ready, through=lambda _: True)

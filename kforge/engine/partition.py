@@ -34,7 +34,18 @@ from kforge.engine.graph.ir import (
 from kforge.engine.graph.monotone import extremes_first
 from kforge.engine.graph.rewrite import simplify
 from kforge.engine.graph.symbols import Poly, Var, product
-from kforge.engine.graph.tensors import Context, Cut, Index, Reduction, Tensor, linear, spread, squeeze, unflatten
+from kforge.engine.graph.tensors import (
+    Context,
+    Cut,
+    Index,
+    Reduction,
+    Tensor,
+    linear,
+    spread,
+    squeeze,
+    unflatten,
+    upstream,
+)
 from kforge.errors import NoCandidate
 
 Sizes = tuple[Poly, ...]
@@ -144,7 +155,7 @@ class Partitioner(LibraryCalls):
     def _spaces(self, tensor: Tensor) -> list[tuple[Sizes, Sizes, tuple[int, ...]]]:
         """Spaces to try: those of the reductions it depends on, the nearest first; else its own shape."""
         found: dict[tuple[Sizes, Sizes, tuple[int, ...]], None] = {}
-        for t in _upstream(tensor, self.materialised):
+        for t in upstream(tensor, self.materialised):
             if t.reduction is not None:
                 lead, over = _signature(t)
                 axes = t.reduction.axes
@@ -154,7 +165,7 @@ class Partitioner(LibraryCalls):
 
     def _sorts(self, tensor: Tensor, rows: Sizes, cols: Sizes, axes: tuple[int, ...]) -> bool:
         """Whether `tensor` depends on rows of this space being sorted."""
-        reductions = [t for t in _upstream(tensor, self.materialised) if t.reduction is not None]
+        reductions = [t for t in upstream(tensor, self.materialised) if t.reduction is not None]
         sorts = [t for t in reductions if t.reduction is not None and t.reduction.kind.startswith("scan_sort")]
         return any((*_signature(t), t.reduction.axes) == (rows, cols, axes) for t in sorts if t.reduction is not None)
 
@@ -293,19 +304,6 @@ def _split(tensor: Tensor, inner: int) -> None:
     tensor.inputs = (partial,)
 
 
-def _upstream(tensor: Tensor, stop: dict[Tensor, Buffer]) -> list[Tensor]:
-    """Tensors that `tensor` depends on, itself included, nearest first; not beyond those in memory."""
-    seen: dict[Tensor, None] = {}
-    queue = [tensor]
-    while queue:
-        t = queue.pop(0)
-        if t in seen or t in stop:
-            continue
-        seen[t] = None
-        queue.extend(t.inputs if t.vendor is None else ())
-    return list(seen)
-
-
 def _reduces(value: Expr) -> bool:
     return any(e.op in ("reduce", "scan") for e in walk([value]))
 
@@ -340,7 +338,7 @@ def partition(
         else:
             roots.append((tensor, buffer))
     # rows first: a pointwise output joins the kernel that reads its inputs anyway
-    for tensor, buffer in sorted(roots, key=lambda r: all(t.reduction is None for t in _upstream(r[0], {}))):
+    for tensor, buffer in sorted(roots, key=lambda r: all(t.reduction is None for t in upstream(r[0]))):
         for part in row_results(tensor, list(work.materialised)) if apart else ():
             work.set_apart(part)
         work.place(tensor, buffer)

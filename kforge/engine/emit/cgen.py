@@ -308,6 +308,11 @@ class Scope:
         comment = f"  // {e.origin.file}:{e.origin.line}" if e.origin is not None and e.origin.name else ""
         return f"const {self.types.scalar(e.dtype)} {name} = {text};{comment}"
 
+    def declare_steps(self, roots: list[Expr], but: Expr | None = None) -> list[str]:
+        """Statements for what under the roots deserves a variable and has none. but: this one gets none."""
+        steps = named_steps(roots, set(self.known))
+        return [self.declare(e, wished_name(e)) for e in steps if e is not but and e.uid not in self.known]
+
 
 def bare(text: str) -> str:
     """Without the parentheses around the whole of it, for where others stand around it already."""

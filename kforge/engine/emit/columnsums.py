@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kforge.engine.emit.cgen import Names, named_steps, wished_name
 from kforge.engine.emit.sliding import Line
 from kforge.engine.emit.slidingbase import JoiningCode
-from kforge.engine.graph.ir import Store
-from kforge.engine.graph.symbols import Poly
 
 
 @dataclass
@@ -79,12 +76,7 @@ class ColumnsCode(JoiningCode):
             column = self.loop["VEC"]
             out.add(f"columns[threadIdx.x].at[{column}] = {results}[{column}];")
         out.add("__syncthreads();")
-        pointers: dict[Store, str] = {}
-        for s in stores:
-            pointers[s] = self.names.fresh(f"{s.buffer.name}_line")
-            base = s.index - Poly.of(inner.var)
-            offset = f" + {self.scope.index(base)}" if base.terms else ""
-            out.add(f"{self.types.element(s.buffer)}* {pointers[s]} = {s.buffer.name}{offset};")
+        places = {s: f"{self._line_of(s)}[out_col]" for s in stores}
         head = f"for (int j = threadIdx.x; j < OUTPUTS && strip + j < {width}; j += BLOCK)"
         with out.block(head):
             place = f"SHIFT + j * {inner.stride}" if inner.stride > 1 else "SHIFT + j"
@@ -92,16 +84,7 @@ class ColumnsCode(JoiningCode):
             with out.block(f"for (int k = 1; k < {inner.taps}; ++k)", unroll=True):
                 self._join("total", f"reached[k * {inner.dilation}]" if inner.dilation > 1 else "reached[k]")
             out.add("const int out_col = strip + j;")
-            scope = self.scope.child()
-            scope.names = Names(self.names.taken)
-            scope.var = lambda v: "out_col" if v == inner.var else self.vars[v]
-            scope.known[self.sliding.window.uid] = "total"
-            for part in named_steps([s.value for s in stores], set(scope.known)):
-                if part.uid not in scope.known:
-                    out.add(scope.declare(part, wished_name(part)))
-            for s in stores:
-                text = self.types.stored(s.buffer, s.value.dtype, scope.text(s.value))
-                out.add(f"{pointers[s]}[out_col] = {text};")
+            self._store_each("total", places)
 
 
 def outputs_of(line: Line) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kforge.engine.emit.access import Access
-from kforge.engine.emit.cgen import Names, Scope, Sizes, Types, identity, named_steps, wished_name
+from kforge.engine.emit.cgen import Names, Scope, Sizes, Types, identity, wished_name
 from kforge.engine.emit.sliding import Line, Sliding
 from kforge.engine.emit.text import Lines
 from kforge.engine.graph.ir import REAL, Expr, Program, Store, walk
@@ -98,9 +98,7 @@ class SlidingBase:
         scope = self.scope.child()
         scope.names = Names(self.names.taken)
         scope.var = lambda v: at if v == inner.reach.at else self.vars[v]
-        for part in named_steps([value], set(scope.known)):
-            if part is not value and part.uid not in scope.known:
-                self.out.add(scope.declare(part, wished_name(part)))
+        self.out.add(*scope.declare_steps([value], but=value))
         text = scope.text(value)
         if value.op != "load" or self.kind != "sum":
             text = f"{condition} ? {text} : {self.neutral(value.dtype)}"
@@ -148,9 +146,7 @@ class SlidingBase:
             seen.add(e.uid)
             loads = [x for x in walk([e]) if x.op == "load"]
             if loads and e.variables() <= outer and e.op != "window":
-                for step in named_steps([e], set(self.scope.known)):
-                    if step is not e:
-                        self.out.add(self.scope.declare(step, wished_name(step)))
+                self.out.add(*self.scope.declare_steps([e], but=e))
                 self.out.add(self.scope.declare(e, wished_name(e)))
                 return
             for a in e.args if e.op != "window" else ():
@@ -256,27 +252,33 @@ class SlidingBase:
         out.add(f"if constexpr (!ALIGNED) interleave({results}, exchange[threadIdx.x / 32], lane);")
         pointers: dict[Store, tuple[str, str]] = {}
         for s in stores:
-            pointers[s] = self.names.fresh(f"{s.buffer.name}_line"), self.names.fresh(f"{s.buffer.name}_out")
-            base = s.index - Poly.of(inner.var)
-            offset = f" + {self.scope.index(base)}" if base.terms else ""
-            element = self.types.element(s.buffer)
-            out.add(f"{element}* {pointers[s][0]} = {s.buffer.name}{offset};")
-            out.add(f"Pack<{element}, COLS> {pointers[s][1]};")
+            pointers[s] = self._line_of(s), self.names.fresh(f"{s.buffer.name}_out")
+            out.add(f"Pack<{self.types.element(s.buffer)}, COLS> {pointers[s][1]};")
         with out.block("for (int k = 0; k < COLS; ++k)", unroll=True):
-            scope = self.scope.child()
-            scope.names = Names(self.names.taken)
-            scope.var = lambda v: "out_col" if v == inner.var else self.vars[v]
-            scope.known[self.sliding.window.uid] = f"{results}[k]"
             if self._uses_column():
                 out.add(f"const int out_col = min(ALIGNED ? col + k : strip + k * 32 + lane, {width} - 1);")
-            for step in named_steps([s.value for s in stores], set(scope.known)):
-                if step.uid not in scope.known:
-                    out.add(scope.declare(step, wished_name(step)))
-            for s in stores:
-                text = self.types.stored(s.buffer, s.value.dtype, scope.text(s.value))
-                out.add(f"{pointers[s][1]}.at[k] = {text};")
+            self._store_each(f"{results}[k]", {s: f"{packed}.at[k]" for s, (_, packed) in pointers.items()})
         for line, results in pointers.values():
             out.add(f"store_line<ALIGNED>({line}, {results}, strip, {self.end or width}, lane);")
+
+    def _line_of(self, s: Store) -> str:
+        """Declares where the line begins that a store writes; its name."""
+        line = self.names.fresh(f"{s.buffer.name}_line")
+        base = s.index - Poly.of(self.sliding.lines[-1].var)
+        offset = f" + {self.scope.index(base)}" if base.terms else ""
+        self.out.add(f"{self.types.element(s.buffer)}* {line} = {s.buffer.name}{offset};")
+        return line
+
+    def _store_each(self, result: str, places: Mapping[Store, str]) -> None:
+        """What is computed of one result, at column `out_col`, into the place of each store."""
+        inner = self.sliding.lines[-1]
+        scope = self.scope.child()
+        scope.names = Names(self.names.taken)
+        scope.var = lambda v: "out_col" if v == inner.var else self.vars[v]
+        scope.known[self.sliding.window.uid] = result
+        self.out.add(*scope.declare_steps([s.value for s in places]))
+        for s, place in places.items():
+            self.out.add(f"{place} = {self.types.stored(s.buffer, s.value.dtype, scope.text(s.value))};")
 
     def _uses_column(self) -> bool:
         """Whether anything beside the window depends on the column of a result."""

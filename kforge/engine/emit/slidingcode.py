@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kforge.engine.emit.cgen import Names, identity, named_steps, wished_name
+from kforge.engine.emit.cgen import Names, identity
 from kforge.engine.emit.sliding import Line
 from kforge.engine.emit.slidingbase import SlidingBase
 
@@ -79,9 +79,7 @@ class SlidingCode(SlidingBase):
             if not left:
                 inner = self.scope.child()
                 inner.names = Names(self.names.taken)
-                for step in named_steps([weight], set(inner.known)):
-                    if step is not weight:
-                        self.out.add(inner.declare(step, wished_name(step)))
+                self.out.add(*inner.declare_steps([weight], but=weight))
                 self.out.add(f"weights{at} = {inner.text(weight)};")
                 return
             line, place = left[0]

@@ -14,7 +14,7 @@ class Lines:
         self._indent = indent
 
     def add(self, *lines: str) -> None:
-        for line in "\n".join(lines).split("\n"):
+        for line in "\n".join(lines).split("\n") if lines else ():
             self._lines.append("    " * self._indent + line if line else "")
 
     def comment(self, text: str) -> None:

@@ -111,9 +111,7 @@ def _declare_ends(lines: Lines, scope: Scope, window: Window) -> None:
     """Where taps begin and end, in variables, where that is worked out and not read off the place."""
     wishes = [(r.start, "first") for r in window.reaches] + [(r.end, "last") for r in window.reaches]
     values = [(e, wish) for poly, wish in wishes for e in index_values(poly)]
-    for step in named_steps([e for e, _ in values], set(scope.known)):
-        if step.uid not in scope.known:
-            lines.add(scope.declare(step, wished_name(step)))
+    lines.add(*scope.declare_steps([e for e, _ in values]))
     for e, wish in values:
         if e.uid not in scope.known and e.op not in ("const", "index"):
             lines.add(scope.declare(e, wish))

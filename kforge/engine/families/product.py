@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kforge.engine.emit.cgen import Types
-from kforge.engine.emit.kernelcode import KernelCode, render
+from kforge.engine.emit.kernelcode import KernelCode
 from kforge.engine.families import Target, register
 from kforge.engine.families.product_ampere import ampere
 from kforge.engine.families.product_parts import Parts, multiplies, parts_of
@@ -57,37 +57,26 @@ def _hopper(parts: Parts, name: str) -> KernelCode:
     constants |= {"GROUP": 16 if wide else 8}
     tune: dict[str, tuple[int | str, ...]] = {"BN": (256, 128), "STAGES": (6, 5, 4, 3), "CLUSTER": (2, 1)}
     tune |= {"GROUP": (16, 8, 4)}
-    last, among = parts.constants
-    constants, tune = constants | last, tune | among
     tiles = "ceil_div(rows, 128 * CLUSTER) * ceil_div(cols, BN)" + (" * batches" if parts.product.batch else "")
     lines = [128 if along else 64 for along in parts.along]
     sides = zip(parts.shapes(), lines, strict=True)
-    return KernelCode(
-        name=name,
-        program=parts.program,
-        schedule="product",
-        idea="a product on Hopper's tensor cores, fed by tensor copies, with all that follows in the same kernel",
-        text=render("cuda/product.cu.j2", name=name, **parts.values),
-        template=(*parts.types, *constants),
-        helpers=parts.helpers
-        | ({"prefetch"} if parts.values["fetched"]["soon"] else set())
-        | {"hopper", f"product_{parts.half}", *_layouts(parts)},
-        sizes=parts.sizes,
-        grid=f"min({tiles}, processors // CLUSTER) * CLUSTER",
-        block="384",
-        constants=constants,
-        tune=tune,
+    near = {"prefetch"} if parts.values["fetched"]["soon"] else set()
+    return parts.kernel(
+        name,
+        "cuda/product.cu.j2",
+        "Hopper's tensor cores, fed by tensor copies",
+        constants,
+        tune,
+        helpers={"hopper", *near, *_layouts(parts)},
         require={
             "STAGES": f"STAGES * (128 + BN) * 128 + {SLABS} <= {SHARED}",
             "CLUSTER": "CLUSTER == 1 or BN == 256",
-            "VEC": parts.condition,
         },
+        grid=f"min({tiles}, processors // CLUSTER) * CLUSTER",
+        block="384",
         shared=f"STAGES * (128 + BN) * 128 + {SLABS}",
         cluster="CLUSTER",
-        size_types=dict.fromkeys(parts.sizes, "int"),
-        types={parts.element: parts.left},
         operands=tuple((f"tensor_map({buffer}, {n}, {{}})", shape) for (buffer, shape), n in sides),
-        pointers=parts.pointers,
         counts=(f"processors({parts.product.left.buffer.name})",),
         functions=(PROCESSORS, TENSOR_MAP),
         seconds=_seconds(parts),

@@ -5,7 +5,7 @@ A block computes BM x BN sums, each warp 64 x 64 of them in registers, from a ri
 
 from __future__ import annotations
 
-from kforge.engine.emit.kernelcode import KernelCode, render
+from kforge.engine.emit.kernelcode import KernelCode
 from kforge.engine.families.product_parts import Parts
 
 RATE = 2.2e14  # operations a second, on an A100
@@ -29,28 +29,18 @@ def ampere(parts: Parts, name: str) -> KernelCode:
     constants: dict[str, int | str] = {"BM": 128 if wide else 64, "BN": 128, "STAGES": 3, "GROUP": 8}
     tune: dict[str, tuple[int | str, ...]] = {"BM": (128, 64), "BN": (128, 256, 64), "STAGES": (4, 3, 2)}
     tune |= {"GROUP": (8, 16, 4)}
-    last, among = parts.constants
-    constants, tune = constants | last, tune | among
-    shared = "max(STAGES * (BM + BN) * 128, BM * BN // 128 * 80)"
-    return KernelCode(
-        name=name,
-        program=parts.program,
-        schedule="product",
-        idea="a product on tensor cores, fed by asynchronous copies, with all that follows in the same kernel",
-        text=render("cuda/product_ampere.cu.j2", name=name, **parts.values),
-        template=(*parts.types, *constants),
-        helpers=parts.helpers | {f"product_{parts.half}"},
-        sizes=parts.sizes,
+    return parts.kernel(
+        name,
+        "cuda/product_ampere.cu.j2",
+        "tensor cores, fed by asynchronous copies",
+        constants,
+        tune,
+        helpers=(),
+        require={"STAGES": f"STAGES * (BM + BN) * 128 <= {LEAST_SHARED}"},
         grid="ceil_div(rows, BM) * ceil_div(cols, BN)" + (" * batches" if parts.product.batch else ""),
         block="BM * BN // 128",
-        constants=constants,
-        tune=tune,
-        require={"STAGES": f"STAGES * (BM + BN) * 128 <= {LEAST_SHARED}", "VEC": parts.condition},
-        shared=shared,
-        size_types=dict.fromkeys(parts.sizes, "int"),
-        types={parts.element: parts.left},
+        shared="max(STAGES * (BM + BN) * 128, BM * BN // 128 * 80)",
         operands=tuple((f"lines({buffer}, {{}})", shape) for buffer, shape in parts.shapes()),
-        pointers=parts.pointers,
         functions=(LINES,),
         seconds=6e-6 + 2.0 * batches * rows * cols * depth / RATE,
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kforge.engine.coalescing import sizes_of
 from kforge.engine.emit.cgen import Sizes, Types, total
-from kforge.engine.emit.kernelcode import template_types, wrap
+from kforge.engine.emit.kernelcode import KernelCode, render, template_types, wrap
 from kforge.engine.emit.passes import Pass, plan
 from kforge.engine.emit.rowbase import Style
 from kforge.engine.emit.text import Lines
@@ -189,6 +189,38 @@ class Parts:
         some = bool(self.values["fetched"]["declared"])
         ahead: dict[str, int | str] = {"AHEAD": 2} if some else {}
         return {"VEC": 8, **ahead}, {"VEC": (8, 4, 2, 1), **({"AHEAD": (2, 3, 4)} if some else {})}
+
+    def kernel(
+        self,
+        name: str,
+        template: str,
+        idea: str,
+        constants: Mapping[str, int | str],
+        tune: Mapping[str, tuple[int | str, ...]],
+        helpers: Iterable[str],
+        require: Mapping[str, str],
+        **more: Any,
+    ) -> KernelCode:
+        """The kernel of a template, with what every schedule has beside its own. more: as KernelCode has it."""
+        last, among = self.constants
+        constants = {**constants, **last}
+        return KernelCode(
+            name=name,
+            program=self.program,
+            schedule="product",
+            idea=f"a product on {idea}, with all that follows in the same kernel",
+            text=render(template, name=name, **self.values),
+            template=(*self.types, *constants),
+            helpers=self.helpers | {f"product_{self.half}", *helpers},
+            sizes=self.sizes,
+            constants=constants,
+            tune={**tune, **among},
+            require={**require, "VEC": self.condition},
+            size_types=dict.fromkeys(self.sizes, "int"),
+            types={self.element: self.left},
+            pointers=self.pointers,
+            **more,
+        )
 
     @property
     def half(self) -> str:

@@ -10,7 +10,7 @@ from kforge.engine.graph.importer import HANDLERS, Importer, Meta
 from kforge.engine.graph.ir import FLOATS, REAL, Buffer, Builder, Expr, walk
 from kforge.engine.graph.rewrite import simplify
 from kforge.engine.graph.symbols import Poly, Var
-from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Tensor
+from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Tensor, upstream
 from kforge.engine.handlers.composites import SUM_REWRITES, op, reduce
 from kforge.engine.handlers.operators import POINTWISE
 
@@ -105,14 +105,7 @@ def _only_product(x: Tensor) -> Tensor | None:
 
 
 def _upstream(x: Tensor) -> list[Tensor]:
-    seen: dict[Tensor, None] = {}
-    queue = [x]
-    while queue:
-        t = queue.pop(0)
-        if t not in seen:
-            seen[t] = None
-            queue.extend(t.inputs if t.factors is None and t.vendor is None else ())
-    return list(seen)
+    return upstream(x, through=lambda t: t.factors is None and t.vendor is None)
 
 
 def _seen_through(ctx: Context, x: Tensor, index: Index, product: Tensor, stand_in: Buffer) -> Expr | None:

@@ -7,7 +7,7 @@ partition lets an earlier kernel write it to memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -97,6 +97,28 @@ class Tensor:
     copies: Copied | None = None
     exact: bool = False  # in memory it has its own dtype, also between two kernels
     factors: tuple[Tensor, Tensor] | None = None  # it is the product of these two matrices, however it is computed
+
+
+def is_pulled(tensor: Tensor) -> bool:
+    """Whether a kernel can compute it from its inputs; else a library does."""
+    return tensor.vendor is None
+
+
+def upstream(
+    tensor: Tensor, stop: Collection[Tensor] = (), through: Callable[[Tensor], bool] = is_pulled
+) -> list[Tensor]:
+    """Tensors that `tensor` depends on, itself included, nearest first.
+
+    stop: neither these nor what lies behind them, as of what is in memory. through: whose inputs are looked at.
+    """
+    seen: dict[Tensor, None] = {}
+    queue = [tensor]
+    while queue:
+        t = queue.pop(0)
+        if t not in seen and t not in stop:
+            seen[t] = None
+            queue.extend(t.inputs if through(t) else ())
+    return list(seen)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from kforge.engine.graph.importer import Importer, Meta
 from kforge.engine.graph.ir import REAL, Buffer, Builder, Expr
 from kforge.engine.graph.rewrite import simplify
 from kforge.engine.graph.symbols import Poly, Quotient, Var, product
-from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, unflatten
+from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, unflatten, upstream
 from kforge.engine.handlers.bands import beyond, hides_the_rest
 from kforge.engine.handlers.composites import reduce
 from kforge.engine.handlers.scores import Scores, loops_of, number_of, probe, same_elements, scores_of, take_apart
@@ -317,27 +317,7 @@ def _moving(scores: Scores, batch: Poly, heads: Poly) -> list[bool]:
 
 def _beside(x: Tensor, left_out: Tensor) -> list[Tensor]:
     """What x depends on, without one tensor: all that may be in memory before it."""
-    seen: dict[Tensor, None] = {}
-    queue = [x]
-    while queue:
-        t = queue.pop(0)
-        if t not in seen and t is not left_out:
-            seen[t] = None
-            queue.extend(t.inputs if t.vendor is None else ())
-    return [t for t in seen if t is not x and not _depends(t, left_out)]
-
-
-def _depends(t: Tensor, on: Tensor) -> bool:
-    seen: set[int] = set()
-    queue = [t]
-    while queue:
-        t = queue.pop()
-        if t is on:
-            return True
-        if id(t) not in seen:
-            seen.add(id(t))
-            queue.extend(t.inputs if t.vendor is None else ())
-    return False
+    return [t for t in upstream(x, (left_out,)) if t is not x and left_out not in upstream(t)]
 
 
 def _heads_last(q: Tensor) -> bool:

@@ -24,8 +24,7 @@ WORTHWHILE = 1_000_000_000
 def _int_mm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
     """Integers of eight bits, summed in 32."""
     imp.at_least(imp.equal(a.shape[1], b.shape[0]), 2)  # on a CPU torch gives what was in memory for a depth of one
-    call = VendorCall("_int_mm", (a, b), operations=2 * prod(meta.shape) * a.shape[1].hint(), scheme=INTEGER)
-    return vendor_tensor((a.shape[0], b.shape[1]), "int32", call, imp.node.name, imp.origin)
+    return _integers_product(imp, a, b)
 
 
 @handles("_scaled_mm")
@@ -83,13 +82,19 @@ def integer_product(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor |
     if left is None or right is None:
         return None
     imp.equal(a.shape[1], b.shape[0])
-    call = VendorCall("_int_mm", (left, right), operations=2 * rows * depth * columns, scheme=INTEGER)
-    product = vendor_tensor((a.shape[0], b.shape[1]), "int32", call, imp.node.name, imp.origin)
+    product = _integers_product(imp, left, right)
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         return ctx.builder.cast(ctx.value(product, index, guard), REAL)
 
     return imp.tensor(product.shape, meta.dtype, at, product)
+
+
+def _integers_product(imp: Importer, a: Tensor, b: Tensor) -> Tensor:
+    rows, depth, columns = a.shape[0], a.shape[1], b.shape[1]
+    work = 2 * rows.hint() * depth.hint() * columns.hint()
+    call = VendorCall("_int_mm", (a, b), operations=work, scheme=INTEGER)
+    return vendor_tensor((rows, columns), "int32", call, imp.node.name, imp.origin)
 
 
 def _integers(x: Tensor) -> Tensor | None:

@@ -149,12 +149,8 @@ class Truth:
 
 def measure(bench: rows.Bench, task: Task, variant: int) -> dict[str, Any]:
     """All of one row."""
-    from kforge.task import capture
-
     begin = time.perf_counter()
-    call, reference = task.make_call(variant, 1, bench.device), task.make_reference(0, bench.device)
-    captured = capture(task, variant, bench.device)
-    found: dict[str, Any] = {"workload": task.name, "variant": variant, "inputs": rows.shapes_of(call)}
+    call, reference, captured, found = rows.begun(bench, task, variant)
     found |= {"precision": task.precision.value, "ways": {}}
     with task.conditions(reference, call):
         truth = Truth(task, call, reference, captured, bench.device)

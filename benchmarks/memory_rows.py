@@ -41,12 +41,10 @@ def baselines(bench: rows.Bench, reference: Any, call: Call) -> dict[str, Callab
 def measure(bench: rows.Bench, task: Task, variant: int) -> dict[str, Any]:
     """All of one row: times, share of the floor, and the interval of the speed-up over the fastest baseline."""
     from kforge.profiling import ceilings
-    from kforge.task import capture, count
+    from kforge.task import count
 
     begin = time.perf_counter()
-    call, reference = task.make_call(variant, 1, bench.device), task.make_reference(0, bench.device)
-    captured = capture(task, variant, bench.device)
-    found: dict[str, Any] = {"workload": task.name, "variant": variant, "inputs": rows.shapes_of(call)}
+    call, reference, captured, found = rows.begun(bench, task, variant)
     with task.conditions(reference, call):
         limit = roofline.floor(count(captured), ceilings.for_device(bench.device))
         theirs, times, no_room_s = baselines(bench, reference, call), {}, None

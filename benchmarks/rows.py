@@ -117,19 +117,25 @@ def judged(bench: Bench, task: Task, best: Try) -> str:
     return str(report.status.value)
 
 
-def dry_row(bench: Bench, task: Task, variant: int) -> dict[str, Any]:
-    """A row without a GPU: the engine's candidates on the emulator, beside eager."""
+def begun(bench: Bench, task: Task, variant: int) -> tuple[Call, Any, Capture, dict[str, Any]]:
+    """A row's inputs, its reference, the graph of that, and what the row is."""
     from kforge.task import capture
 
-    begin = time.perf_counter()
     call, reference = task.make_call(variant, 1, bench.device), task.make_reference(0, bench.device)
     captured = capture(task, variant, bench.device)
+    return call, reference, captured, {"workload": task.name, "variant": variant, "inputs": shapes_of(call)}
+
+
+def dry_row(bench: Bench, task: Task, variant: int) -> dict[str, Any]:
+    """A row without a GPU: the engine's candidates on the emulator, beside eager."""
+    begin = time.perf_counter()
+    call, reference, captured, found = begun(bench, task, variant)
     with task.conditions(reference, call):
         expected = reference(*call.args, **call.kwargs)
         search = Search(bench, task, variant, call, reference, captured, near(call, expected))
         search.run()
     best = search.best
-    found = {"workload": task.name, "variant": variant, "inputs": shapes_of(call), "dry": True}
+    found["dry"] = True
     found["kind"] = kind_of(task, captured, best.candidate if best else None, bench.device)
     found |= search.figures()
     if best is None:

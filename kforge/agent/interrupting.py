@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 from kforge.agent.control import Control
+from kforge.task.usercode import PassesThrough
 
 _SIGNAL = signal.SIGUSR2
 
 
-class _Cut(BaseException):
+class _Cut(PassesThrough):
     """Not an Exception: code that catches those, a task's too, is left as by ctrl-c."""
 
 

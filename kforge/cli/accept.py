@@ -32,8 +32,7 @@ def accept(
 
     settings = options.settings()
     state = settings.state.absolute()
-    if not task.is_file():
-        raise UsageError(f"no such file: {task}", "give the task's op.py")
+    options.check_task_path(task)
     given, task = task, task.resolve()
     if undo:
         if candidate is not None or folder is not None:

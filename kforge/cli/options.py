@@ -148,6 +148,12 @@ def parse_tolerance(text: str | None) -> dict[str, float] | None:
     return result
 
 
+def check_task_path(path: Path) -> None:
+    """UsageError where there is no such file, before anything is imported for it."""
+    if not path.is_file():
+        raise UsageError(f"no such file: {path}", "give the task's op.py")
+
+
 def read_candidate_path(path: Path) -> Path:
     """The module file of a candidate given as that file or as its folder. UsageError when there is none."""
     if path.is_dir():

@@ -57,8 +57,7 @@ def profile(
         return _show_ledger(out, settings.state)
     if task is None:
         raise UsageError("kforge profile needs a task", "kforge profile op.py [candidate.py]")
-    if not task.is_file():
-        raise UsageError(f"no such file: {task}", "give the task's op.py")
+    options.check_task_path(task)
     if gpu is not None:
         _known(gpu)
     if feedback not in _MODES:

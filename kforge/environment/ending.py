@@ -5,7 +5,6 @@ What a full disk, or a broken compiler, did to it is the machine's: MissingError
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -64,7 +63,9 @@ def failures(
 
 def require_room(folder: Path, failure: ChildFailed) -> None:
     """MissingError where the disk of a candidate's folder is full, unless the candidate's own files fill it."""
-    said = os.strerror(errno.ENOSPC) in f"{failure.text}{failure.log}{failure.error}"
+    from kforge.kernel.build.cache import NO_SPACE
+
+    said = NO_SPACE in f"{failure.text}{failure.log}{failure.error}"
     disk = os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize >= (SHORT_BYTES if said else FULL_BYTES):
         return

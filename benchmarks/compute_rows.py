@@ -2,16 +2,22 @@
 
 A row is a workload of --list (default benchmarks/workloads/compute_bound.txt) at its large input variant and its own
 precision (PRECISION in the file; strict single precision for products and TF32 for convolutions where it says nothing,
-as torch does). Timed in this process, single calls after an L2 flush: eager, with --compile torch.compile, that in
+as torch does). Timed in this process, single calls after an L2 flush: eager, with --compile torch.compile, both in
 channels-last where there is a convolution, and the engine's candidates. Beside each time stands the error of that way
 against float64: the root mean square over eager's, and whether acceptance (CONTRACTS 4: twice eager's RMS, 1.25 for 16
-bits; four times its largest error) would let it pass, on the workload's own data and on data of one sign. What does
-not pass is no result of the search. Loop, search, kinds of rows and options: benchmarks/rows.py. Needs a GPU, except
+bits; four times its largest error) would let it pass, on the workload's own data and on data of one sign; and the
+memory that a call takes, over eager's. What does not pass is no result of the search. Weights that a candidate derives
+ahead of time are derived again in each timed call; the figure without that stands beside it (`amortised`).
+
+The tables are by kind: `plain` (a product and nothing else), `epilogue`, `rewritten` (no product is computed as one)
+and `degenerate`; then a line for each goal with the median and the geometric mean of its rows (row_goals.py). With
+--why the best of a row under its goal is profiled. Loop, search and options: benchmarks/rows.py. Needs a GPU, except
 with --dry.
 """
 
 from __future__ import annotations
 
+import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -19,8 +25,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 try:
-    from benchmarks import rows
+    from benchmarks import row_goals, row_why, rows
 except ImportError:  # run as a file
+    import row_goals  # type: ignore[no-redef]
+    import row_why  # type: ignore[no-redef]
     import rows  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
@@ -89,12 +97,30 @@ def theirs(bench: rows.Bench, task: Task, reference: torch.nn.Module) -> dict[st
     import torch
 
     found: dict[str, Way] = {"eager": reference}
+    turned = in_their_format(reference) if "conv" in task.name else None
+    if turned is not None:
+        found["eager_channels_last"] = partial(in_channels_last, turned)
     if bench.options.compile:
         torch._dynamo.reset()
         found["compile"] = torch.compile(reference, dynamic=False)
-        if "conv" in task.name:
-            found["compile_channels_last"] = partial(in_channels_last, torch.compile(reference, dynamic=False))
+        if turned is not None:
+            found["compile_channels_last"] = partial(in_channels_last, torch.compile(turned, dynamic=False))
     return found
+
+
+def format_of(t: torch.Tensor) -> torch.memory_format:
+    """Channels-last where a tensor has such a format."""
+    import torch
+
+    return {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.dim(), torch.contiguous_format)
+
+
+def in_their_format(reference: torch.nn.Module) -> torch.nn.Module:
+    """A copy with its filters in channels-last, as a user would convert a model once."""
+    turned = copy.deepcopy(reference)
+    for parameter in turned.parameters():
+        parameter.data = parameter.data.contiguous(memory_format=format_of(parameter))
+    return turned
 
 
 def in_channels_last(function: Way, *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +128,7 @@ def in_channels_last(function: Way, *args: Any, **kwargs: Any) -> Any:
     import torch
 
     def convert(t: Any) -> Any:
-        return t.to(memory_format=torch.channels_last) if isinstance(t, torch.Tensor) and t.dim() == 4 else t
+        return t.contiguous(memory_format=format_of(t)) if isinstance(t, torch.Tensor) else t
 
     return function(*map(convert, args), **kwargs).contiguous()
 
@@ -113,7 +139,8 @@ class Truth:
     def __init__(self, task: Task, call: Call, reference: torch.nn.Module, captured: Capture, device: str) -> None:
         from kforge.task import promote
 
-        self.few = 2 if task.name.startswith("conv") else 1 << 30  # float64 convolutions take seconds
+        # float64 convolutions take seconds; statistics over the batch need all of it
+        self.few = 2 if task.name.startswith("conv") and "batch_norm" not in task.name else 1 << 30
         self.half = any("float16" in dtype for _, dtype in rows.shapes_of(call))
         self.data = {"own": call, "positive": positive(call)}
         wide = task.make_reference(0, device).double()
@@ -149,9 +176,12 @@ class Truth:
 
 def measure(bench: rows.Bench, task: Task, variant: int) -> dict[str, Any]:
     """All of one row."""
+    from kforge.task import inspect_task
+
     begin = time.perf_counter()
     call, reference, captured, found = rows.begun(bench, task, variant)
-    found |= {"precision": task.precision.value, "ways": {}}
+    precision = task.precision.value
+    found |= {"precision": precision, "class": row_goals.class_of(captured, precision), "ways": {}}
     with task.conditions(reference, call):
         truth = Truth(task, call, reference, captured, bench.device)
         for name, way in theirs(bench, task, reference).items():
@@ -167,14 +197,35 @@ def measure(bench: rows.Bench, task: Task, variant: int) -> dict[str, Any]:
         found["ways"][name] = {"failed": one.refused} if best is None else best.found | {"ms": best.ms}
         if best is not None and best.overrides:
             found["ways"][name]["constants"] = best.overrides
+        if best is not None and "prepared(" in best.candidate.files[best.candidate.module]:
+            with_it = statistics.median(bench.samples(partial(derived_again, best.model, call), 9))
+            found["ways"][name] |= {"ms": with_it, "amortised": best.ms}
     fastest = search.best
-    found["kind"] = rows.kind_of(task, captured, fastest.candidate if fastest else None, bench.device)
+    candidate = fastest.candidate if fastest is not None else None
+    found["kind"] = row_goals.kind_of(captured, candidate, inspect_task(task, bench.device).degenerate)
     found |= search.figures()
     if fastest is None:
         found["why"] = search.why or "no candidate passed"
-    elif bench.judged < bench.options.judge:
+        return found | {"seconds": time.perf_counter() - begin}
+    if bench.judged < bench.options.judge:
         found["judged"] = rows.judged(bench, task, fastest)
+    goals = [g for g in row_goals.GOALS if g.of == found["class"] and found["kind"] in g.kinds]
+    if bench.options.why and any((gain_of(found, g.over) or 0.0) < g.gain for g in goals) and bench.zygote is not None:
+        folder = bench.folder / f"{task.name}_{variant}_profile"
+        if bench.profiles.allows():
+            found["profile"] = row_why.why(
+                task, variant, captured, fastest, bench.zygote, folder, bench.device, fastest.ms
+            )
+            bench.profiles.took(found["profile"]["seconds"])
     return found | {"seconds": time.perf_counter() - begin}
+
+
+def derived_again(model: Way, call: Call) -> Any:
+    """A call of a candidate whose derived weights are forgotten before it."""
+    from kforge.kernel import weights
+
+    weights.forget()
+    return model(*call.args, **call.kwargs)
 
 
 def within(way: dict[str, Any], half: bool) -> bool:
@@ -194,6 +245,23 @@ def best_of(row: dict[str, Any]) -> tuple[str, str]:
     return min(theirs, key=lambda n: timed[n]["ms"]), min(mine, key=lambda n: timed[n]["ms"], default="")
 
 
+def gain_of(row: dict[str, Any], over: tuple[str, ...] = ()) -> float | None:
+    """The fastest of torch's ways (of those in `over`, if there are any) over the fastest of ours that passes."""
+    if "ways" not in row:
+        return None
+    base, own = best_of(row)
+    if not own:
+        return None
+    theirs = [w["ms"] for n, w in row["ways"].items() if n in over and "ms" in w]
+    return float(min(theirs, default=row["ways"][base]["ms"]) / row["ways"][own]["ms"])
+
+
+def memory_of(row: dict[str, Any], way: dict[str, Any]) -> str:
+    """What a call takes beside inputs and parameters, over eager's."""
+    base = row["ways"].get("eager", {}).get("peak_mb")
+    return f"memory {way['peak_mb'] / max(base, 1e-3):.2f}" if base is not None and "peak_mb" in way else ""
+
+
 def table(found: list[dict[str, Any]]) -> None:
     """A line for each row, then the geometric mean and the median of the speed-up."""
     gains = []
@@ -201,20 +269,25 @@ def table(found: list[dict[str, Any]]) -> None:
         if "ways" not in row:
             print(f"{row['workload']:24} failed: {row.get('why', '')[:90]}")
             continue
-        base, own = best_of(row)
+        _, own = best_of(row)
         times = " ".join(f"{n} {w['ms']:.4f}" for n, w in row["ways"].items() if "ms" in w and not n.startswith("ours"))
         text = f"{row['workload']:24} {row['precision']:7} {times}"
-        if own:
+        gain = gain_of(row)
+        if gain is not None:
             way = row["ways"][own]
-            gains.append(row["ways"][base]["ms"] / way["ms"])
-            text += f" | ours {way['ms']:.4f} {gains[-1]:.2f}x rms {way['own'][0]:.2f}/{way['positive'][0]:.2f}"
-            text += f" max {max(way['own'][1], way['positive'][1]):.2f} {row.get('judged', '')} {own[4:52]}"
+            gains.append(gain)
+            text += f" | ours {way['ms']:.4f} {gain:.2f}x rms {way['own'][0]:.2f}/{way['positive'][0]:.2f}"
+            text += f" max {max(way['own'][1], way['positive'][1]):.2f} {memory_of(row, way)}"
+            text += f" amortised {way['amortised']:.4f}" if "amortised" in way else ""
+            text += f" {row.get('judged', '')} {own[4:52]}"
         print(f"{text} {rows.best_columns(row)} {'' if own else row.get('why', '')[:80]}")
         for name, way in row["ways"].items():
             if name.startswith("ours") and name != own:
                 times = f"{way['ms']:.4f} ms, rms {way['own'][0]:.2f}/{way['positive'][0]:.2f}" if "ms" in way else ""
                 why = way.get("failed") or times
                 print(f"{'':24}   {name[4:60]}: {why[:100]}")
+        for line in row_why.lines(row["profile"]) if "profile" in row else []:
+            print(f"    {line}")
     if gains:
         mean, middle = statistics.geometric_mean(gains), statistics.median(gains)
         print(f"{len(gains)} rows: geomean {mean:.2f} median {middle:.2f}")
@@ -226,8 +299,11 @@ def large_variant(task: Task) -> list[int]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = rows.parser_of(__doc__, "compute").parse_args(arguments)
+    parser = rows.parser_of(__doc__, "compute")
+    parser.add_argument("--why", action="store_true", help="profile the best of rows under their goal")
+    options = parser.parse_args(arguments)
     rows.main(options, measure, large_variant, table)
+    row_goals.summary([r for r in rows.rows_in(options.out) if not r.get("dry")], gain_of)
 
 
 if __name__ == "__main__":

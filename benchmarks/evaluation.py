@@ -8,6 +8,7 @@ import platform
 import statistics
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,16 @@ from kforge.worker import Zygote
 
 
 def stages(report: Report) -> dict[str, float]:
-    """Seconds by stage: the gates, the performance gate by what it does, and what none of them accounts for."""
+    """Seconds by stage: the gates, the build and performance gates by what they do, and what none accounts for.
+
+    "context: ..." is what a process took to be there, mostly in the evaluation before its own.
+    """
     gates = {gate.name: gate.seconds for gate in report.gates}
-    inside = {f"time: {name}": seconds for name, seconds in report.stages.items()}
-    inside["time: rest"] = gates.get("performance", 0.0) - sum(inside.values())
-    return gates | inside | {"rest": report.seconds - sum(gates.values())}
+    timing = {name if ":" in name else f"time: {name}": seconds for name, seconds in report.stages.items()}
+    own = {f"wait: {name}" for name in ("ended processes", "spare processes", "timed")}
+    inside = {name: s for name, s in timing.items() if name in own or name.startswith("time: ")}
+    timing["time: rest"] = gates.get("performance", 0.0) - sum(inside.values())
+    return gates | dict(sorted(timing.items())) | {"rest": report.seconds - sum(gates.values())}
 
 
 def main() -> None:
@@ -64,11 +70,14 @@ def main() -> None:
             say(f"evaluation {number}: {report.status.value}, {report.verdict.value}, {report.seconds:.2f} s")
             rows.append({"seconds": report.seconds, "status": report.status.value, "stages": stages(report)})
             rows[-1] |= {"verdict": report.verdict.value, "warnings": report.warnings}
+            if report.speedup is not None:
+                rows[-1]["speedup"] = {**asdict(report.speedup), "basis": report.variants[0].basis}
     warm = rows[1:]
     names = dict.fromkeys(name for row in warm for name in row["stages"])
     middle = {name: statistics.median(row["stages"].get(name, 0.0) for row in warm) for name in names}
     for name, seconds in middle.items():
-        print(f"{name:24} {seconds * 1e3:8.1f} ms", file=sys.stderr)
+        each = " ".join(f"{row['stages'].get(name, 0.0) * 1e3:6.0f}" for row in warm)
+        print(f"{name:24} {seconds * 1e3:8.1f} ms  {each}", file=sys.stderr)
     print(
         json.dumps(
             {

@@ -6,7 +6,8 @@ timed again in turn with the fastest baseline, which gives the interval, and wit
 (plan quick) on the task's first, small variant. Loop, search, kinds of rows and options: benchmarks/rows.py.
 
 `share` is the floor of CONTRACTS 5 over our time, `no_room_s` when it was known that a baseline lies within 5 % of the
-floor. Needs a GPU, except with --dry.
+floor. With --why the best of a row under 0.85 of the floor is profiled: its findings and counters stand in the row and
+under it in the table (row_why.py). Needs a GPU, except with --dry.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 try:
-    from benchmarks import rows
+    from benchmarks import row_why, rows
 except ImportError:  # run as a file
+    import row_why  # type: ignore[no-redef]
     import rows  # type: ignore[no-redef]
 
 from kforge.profiling import roofline, statistics
 
 if TYPE_CHECKING:
-    from kforge.task import Call, Task
+    from kforge.task import Call, Capture, Task
 
 
 def baselines(bench: rows.Bench, reference: Any, call: Call) -> dict[str, Callable[[], Any]]:
@@ -74,7 +76,23 @@ def measure(bench: rows.Bench, task: Task, variant: int) -> dict[str, Any]:
         found |= {"samples": [r[1] for r in rounds], "baseline_samples": [r[0] for r in rounds]}
     if bench.judged < bench.options.judge:
         found["status"] = rows.judged(bench, task, best)
+    if found["share"] < row_why.LEAST:
+        found |= profiled(bench, task, variant, captured, best, ms)
     return found | {"seconds": time.perf_counter() - begin}
+
+
+def profiled(
+    bench: rows.Bench, task: Task, variant: int, captured: Capture, best: rows.Try, ms: float | None
+) -> dict[str, Any]:
+    """{"profile": why the row is slow} with --why, as long as the seconds for profiles last."""
+    if not bench.options.why or bench.zygote is None:
+        return {}
+    if not bench.profiles.allows():
+        return {"profile": {"failed": "the seconds for profiles were used up"}}
+    folder = bench.folder / f"{task.name}_{variant}_profile"
+    found = row_why.why(task, variant, captured, best, bench.zygote, folder, bench.device, ms)
+    bench.profiles.took(found["seconds"])
+    return {"profile": found}
 
 
 def run_of(best: rows.Try, call: Call) -> Callable[[], Any]:
@@ -102,6 +120,8 @@ def table(found: list[dict[str, Any]]) -> None:
         if row["no_room"]:
             text += f" no room ({row['no_room_s']:.1f} s)"
         print(f"{text} {rows.best_columns(row)} {','.join(row['kernels'])[:60]}")
+        for line in row_why.lines(row["profile"]) if "profile" in row else []:
+            print(f"    {line}")
     shares = [r["share"] for r in found if "ms" in r]
     open_rows = [r["speedup"] for r in found if "ms" in r and not r["no_room"]]
     if shares:
@@ -120,8 +140,10 @@ def large_variants(task: Task) -> list[int]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = rows.parser_of(__doc__, "memory").parse_args(arguments)
-    rows.main(options, measure, large_variants, table)
+    parser = rows.parser_of(__doc__, "memory")
+    parser.add_argument("--why", action="store_true", help="profile the best of rows under 0.85 of the floor")
+    options = parser.parse_args(arguments)
+    rows.main(options, measure, large_variants, table, profiled if options.why else None)
 
 
 if __name__ == "__main__":

@@ -23,14 +23,16 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 try:
     from benchmarks.row_search import COUNTS, FAILURES, Search, Try, difference, model_of, near, tensors
+    from benchmarks.row_why import Budget, lines
 except ImportError:  # beside a script
     from row_search import COUNTS, FAILURES, Search, Try, difference, model_of, near, tensors  # type: ignore[no-redef]
+    from row_why import Budget, lines  # type: ignore[no-redef]
 
 __all__ = ["Search", "Try", "difference", "model_of", "near", "tensors"]
 
@@ -57,6 +59,7 @@ class Bench:
     timer: GpuTimer | None = None
     zygote: Zygote | None = None
     judged: int = 0  # rows so far that the environment judged
+    profiles: Budget = field(default_factory=Budget)
 
     @property
     def dry(self) -> bool:
@@ -72,6 +75,7 @@ class Bench:
 
 
 Measure = Callable[[Bench, "Task", int], dict[str, Any]]
+Profile = Callable[[Bench, "Task", int, "Capture", Try, float | None], dict[str, Any]]
 
 
 def shapes_of(call: Call) -> list[list[Any]]:
@@ -126,8 +130,8 @@ def begun(bench: Bench, task: Task, variant: int) -> tuple[Call, Any, Capture, d
     return call, reference, captured, {"workload": task.name, "variant": variant, "inputs": shapes_of(call)}
 
 
-def dry_row(bench: Bench, task: Task, variant: int) -> dict[str, Any]:
-    """A row without a GPU: the engine's candidates on the emulator, beside eager."""
+def dry_row(bench: Bench, task: Task, variant: int, profile: Profile | None = None) -> dict[str, Any]:
+    """A row without a GPU: the engine's candidates on the emulator, beside eager; and what `profile` adds."""
     begin = time.perf_counter()
     call, reference, captured, found = begun(bench, task, variant)
     with task.conditions(reference, call):
@@ -142,6 +146,7 @@ def dry_row(bench: Bench, task: Task, variant: int) -> dict[str, Any]:
         found |= {"status": "no_candidate", "why": search.why or "no candidate gave eager's values"}
     else:
         found |= {"status": "dry", "kernels": best.kernels, "idea": best.candidate.idea, **best.found}
+        found |= profile(bench, task, variant, captured, best, None) if profile is not None else {}
     return found | {"seconds": time.perf_counter() - begin}
 
 
@@ -204,10 +209,17 @@ def dry_table(rows: list[dict[str, Any]]) -> None:
         if "error" in row:
             text += f" error {row['error']:.1e} {','.join(row['kernels'])[:60]} {row['seconds']:.1f} s"
         print(f"{text} {row.get('why', '')[:80]}")
+        for line in lines(row["profile"]) if "profile" in row else []:
+            print(f"    {line}")
 
 
-def run(options: argparse.Namespace, measure: Measure, variants: Callable[[Task], list[int]]) -> None:
-    """The rows that --out lacks."""
+def run(
+    options: argparse.Namespace,
+    measure: Measure,
+    variants: Callable[[Task], list[int]],
+    profile: Profile | None = None,
+) -> None:
+    """The rows that --out lacks. profile: says of a dry row's best what a profiler sees."""
     import torch
 
     from kforge.task import load_task
@@ -217,13 +229,16 @@ def run(options: argparse.Namespace, measure: Measure, variants: Callable[[Task]
     head: dict[str, Any] = {}
     with ExitStack() as held:
         bench = Bench(options, Path(held.enter_context(tempfile.TemporaryDirectory())))
+        if not options.dry or profile is not None:
+            from kforge.worker import Zygote
+
+            bench.zygote = held.enter_context(Zygote())
         if not options.dry:
             from kforge.profiling import ceilings
-            from kforge.worker import Zygote
             from kforge.worker.timer import GpuTimer
 
             bench.device = "cuda:0"
-            bench.timer, bench.zygote = GpuTimer(bench.device), held.enter_context(Zygote())
+            bench.timer = GpuTimer(bench.device)
             head = {"ceilings": ceilings.for_device(bench.device).bandwidth}
         out = held.enter_context(options.out.open("a"))
         out.write(json.dumps({"environment": environment(bench.device), **head}) + "\n")
@@ -235,8 +250,9 @@ def run(options: argparse.Namespace, measure: Measure, variants: Callable[[Task]
                     continue
                 if time.perf_counter() - start > options.seconds:
                     return
+                bench.profiles.rows += 1
                 try:
-                    row = (dry_row if options.dry else measure)(bench, task, variant)
+                    row = dry_row(bench, task, variant, profile) if options.dry else measure(bench, task, variant)
                 except FAILURES as error:
                     row = {"workload": name, "variant": variant, "status": "failed", "why": str(error)[:500]}
                     print(f"{name}/{variant}: {type(error).__name__}: {str(error)[:500]}", file=sys.stderr)
@@ -271,10 +287,11 @@ def main(
     measure: Measure,
     variants: Callable[[Task], list[int]],
     table: Callable[[list[dict[str, Any]]], None],
+    profile: Profile | None = None,
 ) -> None:
     """Run what is missing and print the tables of all rows in the file."""
     if not options.table:
-        run(options, measure, variants)
+        run(options, measure, variants, profile)
     rows = rows_in(options.out)
     by_kind([r for r in rows if not r.get("dry")], table)
     by_kind([r for r in rows if r.get("dry")], dry_table)

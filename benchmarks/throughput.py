@@ -126,9 +126,12 @@ def measure(fleet: Any, work: list[Any], seconds: float, label: str) -> dict[str
     if not times:
         raise SystemExit(f"{label}: no second evaluation within {seconds} s")
     gates: dict[str, list[float]] = {}
+    stages: dict[str, list[float]] = {}
     for report in reports:
         for gate in report["gates"]:
             gates.setdefault(gate["name"], []).append(gate["seconds"])
+        for name, took in report["stages"].items():
+            stages.setdefault(name, []).append(took)
     whole = [report["seconds"] for report in reports]
     return {
         "builds": label,
@@ -139,6 +142,7 @@ def measure(fleet: Any, work: list[Any], seconds: float, label: str) -> dict[str
         "first_report_s": round(first - begin, 2),
         "evaluation_median_s": round(statistics.median(whole), 3),
         "gates_median_s": {name: round(statistics.median(values), 3) for name, values in gates.items()},
+        "stages_median_s": {name: round(statistics.median(values), 4) for name, values in stages.items()},
         "report_times_s": [round(t, 3) for t in times],
     }
 

@@ -29,8 +29,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Builds and ceilings of a test run go to a folder of its own, unless KFORGE_CACHE names one."""
-    os.environ.setdefault("KFORGE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    """Builds and ceilings of a test run go to a folder of its own, unless KFORGE_CACHE names one.
+
+    The workers of pytest-xdist share it: each compiler's work is done once.
+    """
+    own = tmp_path_factory.getbasetemp()
+    cache = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kforge-cache"
+    cache.mkdir(exist_ok=True)
+    os.environ.setdefault("KFORGE_CACHE", str(cache))
 
 
 @pytest.fixture

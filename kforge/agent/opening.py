@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kforge.worker import Zygote
 
 KEPT = 0.4  # of a budget, at most, for the confirmation of the best
+AROUND_S = {"cpu": 4.0, "cuda": 15.0}  # that it takes beside its plan's own: builds, memory accesses, baselines
 
 
 @dataclass(frozen=True)
@@ -167,10 +168,11 @@ def at_work(
 
 
 def _kept(options: SuggestOptions, device: str) -> float:
-    """Seconds of the budget for the last confirmation: those of its plan, at most a share of the whole."""
+    """Seconds of the budget for the last confirmation: what it is likely to take, at most a share of the whole."""
     from kforge.environment.inputs import make_plan
 
-    return min(make_plan(options.plan).seconds(device), KEPT * options.budget)
+    around = AROUND_S["cpu" if device == "cpu" else "cuda"]
+    return min(make_plan(options.plan).seconds(device) + around, KEPT * options.budget)
 
 
 def prepared_for(task: Task, device: str, session: Session, *, quiet: bool = False) -> Prepared:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _NEXT = "; write a kernel and judge it with `kforge verify`, or let a chat model try (--model)"
 TUNED = 2  # how many of the best candidates have their tuning space searched on a GPU
 BEYOND_S = 1.0  # from which on it is said that the budget did not do
+# That a first candidate takes, and a confirmation by plan which leaves out all it may.
+FIRST_S = {"cpu": 3.0, "cuda": 6.0}
+LEAST_S = {"cpu": {"quick": 0.0, "standard": 6.0, "full": 12.0}, "cuda": {"quick": 0.0, "standard": 10.0, "full": 20.0}}
 ALONE = "no model configured: the engine answers alone"
 
 __all__ = ["SuggestOptions", "SuggestResult", "find", "resume", "suggest"]
@@ -93,6 +96,7 @@ class _Run:
         self.failed: list[Attempt] = []  # at the confirmation
 
     def __call__(self) -> SuggestResult:
+        self._foretell()
         try:
             self._search()
             if self.bench.device != "cpu" and not self._no_room():
@@ -106,6 +110,16 @@ class _Run:
             self.bench.event("message", text=text, level="warning")
         best = self._confirm()
         return self._end(best)
+
+    def _foretell(self) -> None:
+        """That the budget is too small for a confirmation with all that its plan has, before the search."""
+        bench, plan = self.bench, self.options.plan
+        kind, left = "cpu" if bench.device == "cpu" else "cuda", bench.budget.seconds - self.session.seconds
+        least = (0.0 if bench.attempts else FIRST_S[kind]) + LEAST_S[kind][plan]
+        if left < least:
+            where, budget = "the emulator" if kind == "cpu" else "a GPU", bench.budget.seconds
+            words = f"{max(0.0, left):.0f} s of the budget of {budget:g} s are left; on {where} a candidate and plan"
+            self._say(f"{words} {plan} take at least {least:.0f} s: what has no time is listed as not tested")
 
     def _say(self, text: str) -> None:
         self.bench.event("message", text=text, level="info")
@@ -209,8 +223,8 @@ class _Run:
         )
         over = self.session.seconds - budget
         if over > BEYOND_S:
-            words = f"the confirmation ended {over:.0f} s beyond the budget of {budget:g} s: what plan"
-            self._say(f"{words} {self.options.plan} requires is never left out")
+            words = f"the confirmation ended {over:.0f} s beyond the budget of {budget:g} s: the cases that plan"
+            self._say(f"{words} {self.options.plan} requires are never left out")
         return confirmed
 
     def _another(self) -> Attempt | None:

@@ -65,7 +65,7 @@ def export(
             output.narrate(str(data["text"]))
 
     done = run(request, emit)
-    stamps = " ".join(done.export.evidence.stamps)
+    stamps = ", ".join(done.export.evidence.stamps)
     out.text(f"{done.export.package} {done.version}{f', {stamps}' if stamps else ''}: {len(done.files)} files in {to}")
     out.text(done.translation)
     if done.tried:

@@ -49,7 +49,10 @@ def propose_pair(task: Task, capture: Capture, *, arch: str, device: str, facts:
     def resized(shapes: Shapes) -> Any:
         paths = {node: ref.path for node, ref in capture.placeholders().items()}
         found = capture_resized(task, capture, {paths[node]: shape for node, shape in shapes})
-        return _derivative(found, gradients.names, gradients.upstream).graph_module if found.graph_module else None
+        try:
+            return _derivative(found, gradients.names, gradients.upstream).graph_module if found.graph_module else None
+        except NoCandidate:  # upstream gradients of other sizes than the outputs': these sizes say nothing
+            return None
 
     backward = propose(derived, graph, arch=arch, device=device, variants=variants, resized=resized)
     join = partial(_join, task)

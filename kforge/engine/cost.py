@@ -19,7 +19,7 @@ from kforge.engine.graph.ir import Buffer, Program
 COPY_BYTES_PER_SECOND = 4.3e12  # one H200, read + written
 LAUNCH_SECONDS = 3e-6
 SHARE = {"pointwise": 0.99, "warp": 0.98, "block": 0.97, "split": 0.87, "share": 0.9, "thread": 0.85, "stream": 0.64}
-SHARE |= {"broadcast": 0.97}
+SHARE |= {"broadcast": 0.97, "reduce": 0.95, "block_reduce": 0.72, "split_reduce": 0.7, "carried": 0.8}
 SHARE |= {"columns": 0.92, "strips": 0.93, "held": 0.95, "rows": 0.98, "transpose": 0.9}
 SHARE |= {"scan_warp": 0.96, "scan_either": 0.95, "scan": 0.9, "ahead": 0.94, "look_back": 0.65, "scan_thread": 0.7}
 SHARE |= {"scan_columns": 0.5, "sort_warp": 0.4, "sort": 0.26, "top": 0.6}
@@ -29,6 +29,7 @@ SHARE |= {
     "columns_then": 0.85,
     "lanes": 0.88,
     "taps": 0.3,
+    "bags": 0.7,
     "gather": 0.9,
     "scattered": 0.6,
 }
@@ -36,7 +37,17 @@ SHARE |= {
 
 ELEMENTS = {"pointwise", "scattered", "gather", "broadcast"}  # each thread has neighbours of the result
 DOWN = {"thread", "columns", "strips", "held", "scan_thread", "scan_columns"}  # read along the rows
-WARPS_A_ROW = {"warp": 1, "block": 8, "stream": 8, "columns": 1 / 8, "thread": 1 / 8, "scan": 8, "ahead": 8}
+WARPS_A_ROW = {
+    "warp": 1,
+    "block": 8,
+    "stream": 8,
+    "reduce": 4,
+    "block_reduce": 8,
+    "columns": 1 / 8,
+    "thread": 1 / 8,
+    "scan": 8,
+    "ahead": 8,
+}
 WARPS_AT_ONCE = 264 * 8  # that stream rows and keep the memory of an H200 busy
 CACHE_BYTES = 40e6  # of the second-level cache that what streams through leaves to the rest
 UNCOALESCED = 0.125  # one float used of each sector of eight

@@ -16,6 +16,7 @@ from kforge.engine.apart import row_results, row_value
 from kforge.engine.calls.bands import find_bands
 from kforge.engine.calls.library import LibraryCalls, reuse_results
 from kforge.engine.calls.vendor import LIBRARY, CallStep, Operand
+from kforge.engine.carried import carry
 from kforge.engine.coalescing import coalesce, substitute
 from kforge.engine.graph.algebra import drop_columns, order_loops, split_loops
 from kforge.engine.graph.importer import Graph
@@ -315,9 +316,11 @@ def partition(
     orders: dict[str, tuple[int, ...]] | None = None,
     updates: Sequence[tuple[Tensor, Buffer]] = (),
     apart: bool = False,
+    carried: bool = False,
 ) -> Partition:
     """Programs for a graph. names: one per output; name: prefix of the kernels; orders: memory order of outputs;
-    updates: more values to write, and where (state.py); apart: results of rows by kernels of their own (apart.py).
+    updates: more values to write, and where (state.py); apart: results of rows by kernels of their own (apart.py);
+    carried: sums over rows by the kernel that has the rows at hand (carried.py).
 
     NoCandidate when it does not fit.
     """
@@ -361,6 +364,8 @@ def partition(
     parts = Partition(programs, temporaries, outputs, orders or {}, steps if work.calls else [], views)
     find_bands(parts)
     reuse_results(builder, parts)
+    if carried and not carry(builder, parts):
+        raise NoCandidate("no kernel here has rows at hand that another one sums over", operator="sum")
     return parts
 
 

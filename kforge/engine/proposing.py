@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from kforge.engine.apart import worthwhile
 from kforge.engine.calls.alternatives import is_library, library_plans, own_plans
 from kforge.engine.calls.attention import ATTENTION
+from kforge.engine.calls.chains import CHAIN
 from kforge.engine.calls.precision import lowering
 from kforge.engine.calls.vendor import Lowering
+from kforge.engine.carried import pair_of
 from kforge.engine.cost import Option, Policy, covers, heuristic, predict
 from kforge.engine.emit.cgen import RESERVED, Types
 from kforge.engine.emit.forwardcode import Choice, Leaf, Piece, Plan
@@ -29,6 +31,7 @@ from kforge.engine.graph.importer import Graph
 from kforge.engine.graph.ir import Origin, Program
 from kforge.engine.graph.probing import Resized, Shapes
 from kforge.engine.graph.state import leaf_name, new_values, refuse_views, settle, take_updates
+from kforge.engine.graph.strides import Seen
 from kforge.engine.graph.symbols import Poly
 from kforge.engine.graph.tensors import Tensor
 from kforge.engine.handlers.indexing import check_order
@@ -94,13 +97,21 @@ def _propose(
             refused.append(error)
             return []
 
+    def total(made: Made) -> float:
+        calls = [lowering(step, capture.precision.value) for step in made[0].parts.calls]
+        return _seconds(offers(*made)) + sum(call.seconds for call in calls)
+
     plans = planned()
     if plans and worthwhile(plans[0][1], target):
         plans += planned(apart=True)
-        plans.sort(key=lambda made: _seconds(offers(*made)))
-    others, own_first = library_plans(capture, device, planned, lambda made: _seconds(offers(*made)))
+    if plans and pair_of(plans[0][1]):
+        plans += [made for made in planned(carried=True) if all(offers(*made))]
+    plans.sort(key=lambda made: _seconds(offers(*made)))
+    others, own_first = library_plans(capture, arch, device, planned, lambda made: _seconds(offers(*made)))
     plans = [*plans, *others] if own_first else [*others, *plans]
-    plans += own_plans(capture, arch, device, planned)
+    for made in own_plans(capture, arch, device, planned):  # before the first that is predicted to take longer
+        slower = (k for k, other in enumerate(plans) if total(other) > total(made))
+        plans.insert(next(slower, len(plans)), made)
     streams = [_of_plan(capture, *made, offers, policy, refused) for made in plans]
     found: set[str] = set()
     for candidate in _in_turn(streams):
@@ -202,13 +213,16 @@ def make_plan(
     halved: bool = False,
     last: bool = False,
     own: bool = False,
+    gathered: bool = False,
+    joined: bool = False,
     attention: bool = False,
     apart: bool = False,
+    carried: bool = False,
 ) -> Made:
     """Everything about the task that all candidates share.
 
-    variants, resized: as import_graph has them; library, scheme, halved, last, own: as Importer has them; apart:
-    results of rows are kernels of their own.
+    variants, resized: as import_graph has them; library, scheme, halved, last, own, gathered, joined: as Importer
+    has them; apart: results of rows are kernels of their own; carried: sums over rows are taken along by another one.
     """
     import torch
 
@@ -232,6 +246,8 @@ def make_plan(
         halved=halved,
         last=last,
         own=own,
+        gathered=gathered,
+        joined=joined,
         attention=_buffers(task, refs, names) if attention else None,
         resized=resized or partial(graph_at, task, capture),
     )
@@ -240,12 +256,12 @@ def make_plan(
         graph.outputs[k] = Leaf(leaf_name(state, k))  # type: ignore[call-overload]
     labels, orders = _outputs(module, graph)
     updates = new_values(state)
-    parts = partition(graph, labels, _identifier(task.name), orders, updates, apart)
+    parts = partition(graph, labels, _identifier(task.name), orders, updates, apart, carried)
     check_order(parts.programs, any(c.name == "deterministic" for c in task.constraints))
     parts.programs, beside = settle(state, parts.programs, [b for _, b in updates])
     parts.temporaries += beside
     types = Types.of(parts.programs, graph.real)
-    types.fixed = any(map(multiplies, parts.programs)) or any(c.call.scheme == ATTENTION for c in parts.calls)
+    types.fixed = any(map(multiplies, parts.programs)) or any(c.call.scheme in (ATTENTION, CHAIN) for c in parts.calls)
     used = {b for p in parts.programs for b in p.buffers} | {b for _, b in state.copies}
     used |= {b for call in parts.calls for b in call.read}
     pieces = []
@@ -388,6 +404,8 @@ def _outputs(module: Any, graph: Graph) -> tuple[list[str], dict[str, tuple[int,
         labels.append(name)
         if isinstance(fake, torch.Tensor) and not fake.is_contiguous():
             order = tuple(sorted(range(fake.dim()), key=fake.stride, reverse=True))
+            if isinstance(tensor.layout, Seen):
+                continue
             if not fake.permute(order).is_contiguous():
                 raise NoCandidate("an output is an overlapping or sliced view", operator="view as output")
             orders[name] = order

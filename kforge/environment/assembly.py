@@ -94,5 +94,6 @@ def assemble(evaluation: Evaluation, status: Status, seconds: float) -> Report:
         repro=evaluation.repro,
         environment=evaluation.environment | versions() | {"seed": str(prepared.entropy), "arch": evaluation.arch},
         seconds=seconds,
-        **{k: v for k, v in performance.items() if k not in ("verdict", "timing_warnings")},
+        stages=evaluation.processes.stages | performance.get("stages", {}),
+        **{k: v for k, v in performance.items() if k not in ("verdict", "timing_warnings", "stages")},
     )

@@ -2,6 +2,9 @@
 
 A kernel specialises on sizes, strides and alignments, and the process that is judged may not execute a compiler: so a
 call on stand-ins of each form builds and launches nothing. On the emulator the first case is judged before the rest.
+On a GPU plan quick builds what these calls ask for and no other kernel of the text: the compiler is most of what an
+evaluation takes. What a worker has built ahead, by the text alone, is judged without such calls; where it was not all,
+everything is built.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from kforge.environment.ending import Ended, failures, require_room
 from kforge.environment.expected import Skip
 from kforge.environment.inputs import SEEDS, Case
 from kforge.environment.report import Gate, KernelBuild, Status
-from kforge.errors import ChildFailed, MissingError
+from kforge.environment.target import given
+from kforge.errors import BuildError, ChildFailed, MissingError
 
 if TYPE_CHECKING:
     from kforge.environment.evaluation import Evaluation
@@ -29,7 +33,49 @@ SHARE = 0.5  # of a plan's seconds, for building what only its extra cases need
 MANY_FORMS = 4  # of inputs, from which the first case is judged on the emulator before the other forms are built
 COMPILER = {"timed_out": "the compiler came to no end of this source", "crashed": "the compiler died of this source"}
 DOUBLING = "What macros, includes, templates or unrolled loops make of it may double at every level"
+OTHER_MAKERS = ("triton", "helion", "cupy", "pycuda", "cpp_extension")  # of kernels, which the text does not tell
 LOOK_SEED = SEEDS  # of that case, which no plan has: what a candidate keeps of it helps it nowhere
+
+
+def told_by_text(evaluation: Evaluation) -> bool:
+    """Whether what the compiler made of the text ahead may be all that the plan needs, so that nothing else is built.
+
+    A process that calls the candidate on stand-ins needs a context of its own, which takes longer than all it does.
+    """
+    prepared, candidate = evaluation.prepared, evaluation.candidate
+    if not (_in_haste(evaluation) and prepared.from_text and evaluation.processes.built):
+        return False
+    return not any(maker in candidate.files.get(candidate.module, "") for maker in OTHER_MAKERS)
+
+
+def _in_haste(evaluation: Evaluation) -> bool:
+    """Whether nothing is built that the plan does not launch: searching on a GPU."""
+    return evaluation.prepared.device != "cpu" and evaluation.plan.name == "quick"
+
+
+def build_the_rest(evaluation: Evaluation, failure: Ended | None) -> bool:
+    """After the plan was judged with what the text told to build: whether that was not all, and the rest is built now.
+
+    failure: how judging ended. What a process raised is found out again with everything built, which says at which gate
+    it belongs. The next processes are new ones in another folder: whatever ran in the old ones tells them nothing.
+    """
+    cause, unbuilt = failure.__cause__ if failure else None, evaluation.result.unbuilt > 0
+    raised = isinstance(cause, ChildFailed) and cause.kind == "raised"
+    if not (unbuilt or raised):
+        return False
+    if unbuilt or (isinstance(cause, ChildFailed) and cause.error.get("kind") == BuildError.kind):
+        evaluation.prepared.from_text = False  # the task's next candidates are likely to be made alike
+    evaluation.judge_afresh()
+    before, begin = evaluation.gates.pop(), time.monotonic()
+    try:
+        Building(evaluation).run()
+    except Ended as ended:
+        raise Ended(ended.status, ended.detail, ended.gate or "build") from ended
+    seconds = time.monotonic() - begin
+    evaluation.apart += seconds
+    if evaluation.gates[-1:] == [] or evaluation.gates[-1].name != "build":
+        evaluation.record(replace(before, seconds=round(before.seconds + seconds, 4)))
+    return True
 
 
 class Building:
@@ -40,11 +86,19 @@ class Building:
 
     def run(self) -> None:
         """Resources, the first form and a look at its answer, then the others."""
+        if self.evaluation.from_text:
+            with self._failures(Status.BUILD_FAILED), self.evaluation.processes.compiling() as child:
+                missing = self._compiled(child)
+            if missing:
+                self.evaluation.skip("build", missing)
+            return
+        if _in_haste(self.evaluation) and not self._limits():
+            if missing := self._asked_for():
+                self.evaluation.skip("build", missing)
+            return
         begin, first, processes = time.monotonic(), self._first_case(), self.evaluation.processes
         with self._failures(Status.BUILD_FAILED), processes.building() as child:
-            missing = self._resources(child)
-            names = [build.name for build in self.evaluation.builds]
-            self.evaluation.on_event("building", {"arch": self.evaluation.arch, "kernels": names})
+            missing = self._compiled(child)
             if first is not None:
                 self.evaluation.load(child)
                 self._warm_once(child, first)
@@ -62,6 +116,32 @@ class Building:
                 self._warm(child)
         if missing:
             self.evaluation.skip("build", missing)
+
+    def _asked_for(self) -> str:
+        """What calls on stand-ins ask for. Returns why nothing is built, or the empty string."""
+        of = self.evaluation
+        try:
+            with self._failures(Status.BUILD_FAILED), of.processes.building() as child:
+                self._warm(child)
+                begin = time.perf_counter()
+                of.builds = tuple(_kernel_build(item) for item in child.figures(of.arch))
+                of.processes.note("build: figures", begin)
+        except Ended as ended:
+            cause = ended.__cause__
+            if not isinstance(cause, ChildFailed):
+                raise
+            if cause.kind not in COMPILER and cause.error.get("kind") != MissingError.kind:
+                raise
+            with self._failures(Status.BUILD_FAILED), of.processes.compiling() as child:
+                missing = self._compiled(child)  # whether it was the compiler
+            if not missing:
+                raise
+            return missing
+        of.on_event("building", {"arch": of.arch, "kernels": [build.name for build in of.builds]})
+        return ""
+
+    def _limits(self) -> list[Any]:
+        return [c.value for c in self.prepared.task.constraints if c.name == "max_shared"]
 
     def _failures(self, raised: Status, where: str = "") -> AbstractContextManager[None]:
         return failures(self.evaluation.processes, self.evaluation.watch, raised, where=where)
@@ -86,25 +166,34 @@ class Building:
             of.save_repro(crashed=of.died)
             raise
 
+    def _compiled(self, child: Child) -> str:
+        """`_resources`, told to the listener."""
+        missing = self._resources(child)
+        names = [build.name for build in self.evaluation.builds]
+        self.evaluation.on_event("building", {"arch": self.evaluation.arch, "kernels": names})
+        return missing
+
     def _resources(self, child: Child) -> str:
         """Registers, shared memory, spills by the real compiler. Returns why there are none, or the empty string.
 
         The compiler reads hostile text (an #include of /dev/zero, of the user's files): it runs in the sandbox. None of
         the candidate's Python does: where the compiler has no end, or dies, it is of the source.
         """
+        of, begin = self.evaluation, time.perf_counter()
         try:
-            found = child.resources(self.evaluation.candidate, self.evaluation.arch)
+            found = child.resources(of.candidate, of.arch, given(self.prepared).element, of.overrides)
         except ChildFailed as failure:
             if failure.kind in COMPILER:
-                require_room(self.evaluation.processes.folder, failure)
+                require_room(of.processes.folder, failure)
                 words = f"{COMPILER[failure.kind]}: {failure.text}. {DOUBLING}"
                 raise Ended(Status.BUILD_FAILED, words) from failure
             if failure.error.get("kind") != MissingError.kind:
                 raise
-            return f"not built for {self.evaluation.arch}: {failure.error['message']}. {failure.error['hint']}"
-        self.evaluation.builds = tuple(_kernel_build(item) for item in found)
-        limits = [c.value for c in self.prepared.task.constraints if c.name == "max_shared"]
-        for build in self.evaluation.builds:
+            return f"not built for {of.arch}: {failure.error['message']}. {failure.error['hint']}"
+        of.processes.note("build: compiler", begin)
+        of.builds = tuple(_kernel_build(item) for item in found)
+        limits = self._limits()
+        for build in of.builds:
             if limits and limits[0] is not None and build.shared > limits[0]:
                 words = f"{build.name} uses {build.shared} bytes of shared memory, max_shared is {limits[0]}"
                 raise Ended(Status.REJECTED, words)
@@ -115,8 +204,10 @@ class Building:
 
         Forms of extra cases only while time is left for them; cases of the others are taken out of the plan.
         """
-        of = self.evaluation
+        of, begin = self.evaluation, time.perf_counter()
         of.load(child)
+        of.processes.note("build: load", begin)
+        begin = time.perf_counter()
         device, until = self.prepared.device, of.end_of("build")
         allowance = Allowance(device, SHARE * of.plan.seconds(device), child, until)
         forms: dict[tuple[int, str, str, str], Case] = {}
@@ -129,6 +220,7 @@ class Building:
             elif case not in of.refusals:
                 with suppress(Skip):
                     self._warm_once(child, case)
+        of.processes.note("build: forms", begin)
         if unbuilt:
             of.unbuilt = tuple(case for case in of.plan.cases if case.form in unbuilt)
             of.plan = replace(of.plan, cases=tuple(case for case in of.plan.cases if case.form not in unbuilt))
@@ -138,7 +230,7 @@ class Building:
 
     def _warm_once(self, child: Child, case: Case) -> None:
         form = replace(case, distribution="x1", special="none")
-        call = self.prepared.inputs(form)
+        call = self.prepared.drawn(case) or self.prepared.inputs(form)
         with self._failures(Status.CRASHED, f"called on {case.layout} inputs of shape {case.shape}: "):
             try:
                 child.warm(call)

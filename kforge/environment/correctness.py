@@ -237,6 +237,7 @@ class Correctness:
             self.result.growing_calls += reply.threads[1] > reply.threads[0]
         self.result.calls += 1
         self.result.late += reply.late
+        self.result.unbuilt = max(self.result.unbuilt, reply.unbuilt)
         self.result.reseeded |= reply.reseeded
         self.result.hidden_told &= reply.hidden_told
         self._fresh = False

@@ -6,21 +6,19 @@ with a status and words that a person or a model can act on; the report is made 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.environment import honesty, memory, standing, static_cuda
+from kforge.environment.aftermath import after_crash
 from kforge.environment.assembly import assemble, vendor_calls
 from kforge.environment.backward import plan_for
-from kforge.environment.building import Building
+from kforge.environment.building import Building, build_the_rest, told_by_text
 from kforge.environment.correctness import Correctness
 from kforge.environment.detectors import Watch
 from kforge.environment.directed import compared_sizes
@@ -30,7 +28,7 @@ from kforge.environment.inputs import GIVEN, Case, Plan
 from kforge.environment.loading import load_candidate
 from kforge.environment.performance import Extras, Measurement, memory_ratio
 from kforge.environment.preparation import Prepared, prepare
-from kforge.environment.processes import collect, keep_spare, processes_for
+from kforge.environment.processes import collect, folder_name, keep_spare, processes_for
 from kforge.environment.report import Gate, KernelBuild, Report, Status
 from kforge.environment.repro import write_repro
 from kforge.environment.static import StaticReport, check_static
@@ -44,7 +42,10 @@ if TYPE_CHECKING:
 
 Event = Callable[[str, dict[str, Any]], None]
 # By when, of the time until a budget's end, the gates before the last are over with what is not required of them.
-ENDS = {"cpu": {"build": 0.35, "correctness": 0.75}, "cuda": {"build": 0.2, "correctness": 0.5}}
+ENDS = {
+    "cpu": {"build": 0.35, "correctness": 0.75, "memory": 1.0},
+    "cuda": {"build": 0.2, "correctness": 0.5, "memory": 0.7},
+}
 
 
 def evaluate(
@@ -72,7 +73,8 @@ def evaluate(
     honesty. overrides: {kernel: {constant: value}} for tuning. repro: folder for repro.py of wrong candidates, None
     for none. baseline: "package:function" or "file.py:function", timed beside the reference. context:
     "script.py:model", a whole step timed with and without the candidate. energy: measure energy per call (seconds).
-    until: end of a budget, on the clock of time.monotonic: beyond it only what the plan requires is done.
+    until: end of a budget, on the clock of time.monotonic: beyond it answers are judged for the cases that the plan
+    requires and timed against baselines that are there, and no more is done.
     on_event("gate", {...}) after each gate, ("case", {...}) after each case.
     """
     from kforge.worker import Zygote
@@ -127,7 +129,9 @@ class Evaluation:
         self.begun, self.until = time.monotonic(), math.inf
         self.timing = False  # whether this one comes to the performance gate
         self._shared = ExitStack()  # of the GPU's lock, until the performance gate wants the GPU alone
-        self.processes = processes_for(prepared, zygote, _folder_name(candidate, overrides))
+        self.apart = 0.0  # seconds of the running gate that are another's
+        self.processes = processes_for(prepared, zygote, folder_name(candidate, overrides))
+        self.from_text = told_by_text(self)
 
     def run(self, timing: bool) -> Report:
         """All gates until one fails."""
@@ -137,7 +141,9 @@ class Evaluation:
         status, self.timing = Status.VERIFIED, timing
         with self.processes, self._shared:
             self._shared.enter_context(gpu_lock(self.prepared.device, shared=True))  # nobody times meanwhile
-            self.processes.fork_ahead(timing)
+            self.processes.fork_ahead(timing, self.from_text)
+            if self.processes.ready:  # beside work that leaves the device's driver alone
+                self._keep_spare()
             try:
                 for name, run in self.order():
                     if name == "performance" and not timing:
@@ -163,17 +169,17 @@ class Evaluation:
     @contextmanager
     def gate(self, name: str) -> Iterator[None]:
         """Records the gate's outcome and time, and tells the listener."""
-        begin = time.monotonic()
+        begin, self.apart = time.monotonic(), 0.0
         count = len(self.gates)
         try:
             yield
         except Ended as ended:
             passed = None if ended.status is Status.BUILT else False
-            earlier = sum(gate.seconds for gate in self.gates[count:])
+            earlier = self.apart + sum(gate.seconds for gate in self.gates[count:])
             self.record(Gate(ended.gate or name, passed, ended.detail, round(_since(begin) - earlier, 4)))
             raise
         if len(self.gates) == count:
-            self.record(Gate(name, True, "", _since(begin)))
+            self.record(Gate(name, True, "", round(_since(begin) - self.apart, 4)))
 
     def passed(self, name: str, detail: str, begin: float) -> None:
         """This gate passed, with something to say."""
@@ -206,20 +212,36 @@ class Evaluation:
 
     def build(self) -> None:
         """build: every kernel for the architecture, then the warm step in a process of its own."""
-        if self.processes.ready:  # beside work that leaves the device's driver alone
-            self._keep_spare()
         Building(self).run()
 
     def _keep_spare(self) -> None:
         """Start the processes of the next evaluation."""
         if self.more and self.timing:
-            keep_spare(self.prepared, self.zygote)
+            keep_spare(self.prepared, self.zygote, self.from_text)
 
     def correctness(self) -> None:
         """correctness: the plan, in a process that may not execute programs."""
         if not self.processes.ready:
             self._keep_spare()
         collect(self.prepared.ending)  # long over by now: its buffers are wanted
+        try:
+            if self.from_text:
+                failure = None
+                try:
+                    self._answers()
+                except Ended as ended:
+                    failure = ended
+                if build_the_rest(self, failure):
+                    self._answers()
+                elif failure is not None:
+                    raise failure
+            else:
+                self._answers()
+        finally:
+            self.save_repro(crashed=self.died)
+
+    def _answers(self) -> None:
+        """The plan's cases in one process."""
 
         def tell(result: Any) -> None:
             self.on_event("case", {"label": result.label, "passed": result.passed})
@@ -227,10 +249,16 @@ class Evaluation:
         judge = Correctness(self.prepared, self.candidate, self.plan, self.watch, self.overrides, tell, self.refusals)
         judge.until = self.end_of("correctness")
         self.result = judge.result
-        try:
-            self.judged(judge, judge.run)
-        finally:
-            self.save_repro(crashed=self.died)
+        self.judged(judge, judge.run)
+
+    def judge_afresh(self) -> None:
+        """Forget what was judged so far, and judge with new processes in another folder."""
+        self.from_text = False
+        self.watch, self.refusals, self.result = Watch(), Refusals(), Result()
+        key = folder_name(self.candidate, self.overrides)
+        self.prepared.rooms[key] = self.prepared.folder / "candidates" / f"{key}-built"
+        self.processes.afresh(self.prepared.rooms[key])
+        self.processes.fork_ahead(self.timing)
 
     def judged(self, judge: Correctness, run: Callable[[Child], Result]) -> None:
         """`run` in a process that may not execute programs. Ended for a wrong answer and for its death."""
@@ -243,34 +271,11 @@ class Evaluation:
         except Ended as ended:
             cause = ended.__cause__
             if self.prepared.device == "cpu" and isinstance(cause, ChildFailed) and cause.kind == "crashed":
-                self._after_crash(judge)
+                after_crash(self, judge)
             else:
                 raise
         if judge.result.failure is not None:
             raise Ended(judge.result.failure.status, judge.result.failure.detail)
-
-    def _after_crash(self, judge: Correctness) -> None:
-        """The launches of the case that a candidate died in, once more under AddressSanitizer: which line it was."""
-        failure = judge.result.failure
-        if failure is None or failure.case is None:
-            return
-        labels, found, seed = {case.label for case in judge.result.cases}, memory.Examination(), failure.case.state_seed
-        judged = [case for case in self.plan.cases if case.label in labels]
-        load = partial(self.load, seed=seed)
-        with failures(self.processes, judge.watch, Status.CRASHED, judge):
-            memory.after_crash(self.prepared, failure.case, judged, self.processes.instrumented, load, found)
-        if not found.wrong:
-            self.notes += found.skipped
-            return
-        status, case, expected = failure.status, failure.case, failure.expected
-        if found.kind in ("out_of_bounds", "misaligned"):
-            judge.watch.fire("out_of_bounds", found.wrong)
-            status = Status.WRONG
-        if found.case is not None and found.case != case:
-            case, expected = found.case, self.prepared.expected(found.case)
-        words = f"{failure.detail}; {found.wrong}"
-        judge.result.failure = replace(failure, status=status, detail=words, case=case, expected=expected)
-        self.died = True
 
     def honesty(self) -> None:
         """honesty: own kernels launched, no foreign operators, nothing left running."""
@@ -291,7 +296,8 @@ class Evaluation:
         plan = replace(self.plan, cases=tuple(case for case in self.plan.cases if case.label in judged))
         found = memory.Examination()
         with failures(self.processes, self.watch, Status.CRASHED):
-            memory.on_emulator(self.prepared, plan, self.processes.instrumented, self.load, found, self.until)
+            until = self.end_of("memory")
+            memory.on_emulator(self.prepared, plan, self.processes.instrumented, self.load, found, until)
             if self.plan.name == "full" and self.prepared.device != "cpu" and not found.wrong:
                 memory.on_gpu(self.prepared, plan, lambda: self.processes.fork("build"), self.load, found)
         self.warnings += found.warnings
@@ -316,8 +322,10 @@ class Evaluation:
             self.skip("performance", "untimed: the emulator has no speed; use a machine with a GPU")
             return
         self._shared.close()
+        begin = time.perf_counter()
         if self.prepared.spare is not None:
             self.prepared.spare.settle()
+        self.processes.note("wait: spare processes", begin)
         ending = self.prepared.ending if self.more else None
         with failures(self.processes, self.watch, Status.CRASHED), self.processes.timed(ending) as child:
             found = Measurement(
@@ -330,6 +338,7 @@ class Evaluation:
                 self.processes.fork,
                 self.extras,
                 lambda text: self.on_event("message", {"text": text, "level": "info"}),
+                self.until,
             ).run(child)
             if self.plan.name != "quick":  # after the times, which neither may disturb
                 call = self.prepared.inputs(next(case for case in self.plan.cases if case.shape == GIVEN))
@@ -386,13 +395,6 @@ def _usable(plan: Plan, prepared: Prepared) -> Plan:
     if prepared.facts is None:
         return plan
     return replace(plan, cases=tuple(c for c in plan.cases if c.variant in prepared.facts.variants))
-
-
-def _folder_name(candidate: Candidate, overrides: Mapping[str, Mapping[str, Any]] | None) -> str:
-    if not overrides:
-        return candidate.digest
-    chosen = json.dumps({kernel: dict(values) for kernel, values in overrides.items()}, sort_keys=True, default=str)
-    return f"{candidate.digest}-{hashlib.sha256(chosen.encode()).hexdigest()[:8]}"
 
 
 def _since(begin: float) -> float:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kforge.environment.acceptance import nu_bound
+from kforge.errors import KforgeError
 
 if TYPE_CHECKING:
     import torch
 
     from kforge.environment.ties import Inner
-    from kforge.task import Call, Effects
+    from kforge.task import Call, Effects, Task
 
 
 class Skip(Exception):
@@ -94,3 +95,19 @@ def nonfinite_share(expected: Expected) -> float:
         if exact is not None and exact.numel()
     ]
     return max(shares, default=0.0)
+
+
+def rejected(task: Task, variant: int, error: Exception, where: str = "") -> KforgeError:
+    """The plain inputs of a variant fail: that is the task's."""
+    from kforge.task.usercode import as_error
+
+    what = f"the reference rejects the inputs of variant {variant}{where}:"
+    return error if isinstance(error, KforgeError) else as_error(error, task.path, what)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    if isinstance(error, KforgeError):
+        return error.message
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -39,6 +39,7 @@ class Result:
     later_calls: int = 0  # calls that are not the first of a loaded module
     growing_calls: int = 0  # of these, the ones after which there are more threads than before
     late: int = 0  # own kernels that were launched after their calls had returned
+    unbuilt: int = 0  # builds that a process has asked for and that the build gate had not made
     reseeded: bool = False  # whether a call has seeded torch's generators
     hidden_told: bool = True  # whether operators beneath a mode that was switched off would have been seen
     elsewhere: float | None = None  # share of an answer that is there without own kernels and is no copy

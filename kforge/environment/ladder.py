@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 QUICK = ("eager", "compile_default")
 RANKED = 2  # the fastest of the ladder that are timed beside the candidate
 _CALLS = 20
+_KEPT_BYTES = 1 << 30  # of inputs of one variant that are kept
 _BATCH_S = 0.3  # of one baseline while it is ranked
 _COMPILING_S = 60.0  # after which no further baseline of the ladder begins to compile
 
@@ -28,8 +29,20 @@ Tell = Callable[[str], None]
 
 
 def timing_call(prepared: Prepared, variant: int) -> Call:
-    """The task's own inputs, never zeros (up to 13 % too fast), never those of the correctness cases."""
-    return prepared.task.make_call(variant, prepared.seed("timing", variant), prepared.device)
+    """The task's own inputs, never zeros (up to 13 % too fast), never those of the correctness cases.
+
+    Drawn once while they are small beside a GPU's memory, and copied for each use, which may change them.
+    """
+    from kforge.task import call_leaves, clone_call
+    from kforge.task.call import tensors
+
+    if variant in prepared.timed:
+        return clone_call(prepared.timed[variant])
+    made = prepared.task.make_call(variant, prepared.seed("timing", variant), prepared.device)
+    if sum(t.nbytes for _, t in tensors(call_leaves(made))) > _KEPT_BYTES:
+        return made
+    prepared.timed[variant] = made
+    return clone_call(made)
 
 
 def silent(text: str) -> None:

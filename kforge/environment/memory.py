@@ -41,6 +41,7 @@ RAGGED = ("prime", "plus", "minus", "tile")
 SANITIZER_S = 60.0
 CRASH_S = 10.0  # of the checked run that names where a candidate died, by the same estimate
 EXAMINE_S = LIMIT_S + 120.0  # on the clock, for building and running
+STARTING_S = 4.0, 16.0  # until the smallest inputs are through, where the modes' preludes are there, or must be made
 SLOWEST = max(SLOWER.values())
 WARNS = {"racecheck"}  # hazards by its rules may be intended (volatile, warps in step): said, and no verdict
 
@@ -137,8 +138,12 @@ def on_emulator(
     until: float = math.inf,
 ) -> None:
     """Modes checked and traced over the smallest inputs. plan: of cases that were judged. start: a process on the CPU
-    in phase build. until: on the clock, no time beyond it for inputs that are not required.
+    in phase build. until: a budget's end on the clock: nothing is begun that would not be over by then, and no time
+    beyond it goes into inputs that are not required.
     """
+    if time.monotonic() + _starting_s() > until:
+        found.skipped.append("checked and traced not run: no time left in the budget")
+        return
     cases = smallest(prepared, plan.cases, CASE_BYTES)
     if not cases:
         found.skipped.append(f"checked and traced not run: no inputs of at most {CASE_BYTES >> 20} MiB")
@@ -168,6 +173,13 @@ def on_emulator(
             found.case, found.on = _of_launch(cases, counts, launch), "cpu"
     except ChildFailed as failure:
         _not_run("checked and traced", failure, found)
+
+
+def _starting_s() -> float:
+    from kforge.kernel.emulator.build import has_prelude
+    from kforge.kernel.emulator.mode import Kind
+
+    return STARTING_S[0 if has_prelude(Kind.CHECKED) and has_prelude(Kind.TRACED) else 1]
 
 
 def _of_launch(cases: Sequence[tuple[Case, Call]], counts: Sequence[int], launch: int) -> Case:

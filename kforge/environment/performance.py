@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Extras", "Measurement", "baseline_no_room", "baseline_times", "memory_ratio", "noise"]
 
 CONFIRMED = (Verdict.FASTER, Verdict.SLOWER, Verdict.UNCLEAR)  # these are timed again in a fresh process
+LADDER_S = 12.0  # to compile and rank the ladder of baselines
 _LONGEST_AA_MS = 2.0  # the noise of longer calls is no larger
 _NOISE: dict[tuple[str, int], float] = {}  # by device and magnitude of the call: a fact of the machine, not of a task
 
@@ -62,7 +63,7 @@ class Extras:
 @dataclass
 class Measurement:
     """One candidate while it is timed. fork: makes a fresh process in phase build or run, to confirm in. tell: is told
-    what takes long."""
+    what takes long. until: a budget's end on the clock, beyond which no baseline is compiled."""
 
     prepared: Prepared
     candidate: Candidate
@@ -73,6 +74,8 @@ class Measurement:
     fork: Callable[[str], Child]
     extras: Extras = Extras()
     tell: Tell = silent
+    until: float = math.inf
+    provisional: bool = False  # whether the verdict rests on fewer baselines than the plan wants
     warnings: list[str] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
@@ -111,7 +114,7 @@ class Measurement:
         degenerate = bool(self.prepared.facts and self.prepared.facts.degenerate)
         return self.fields | {
             "verdict": final(verdict, degenerate),
-            "confirmed": not self.quick and verdict not in (Verdict.UNTIMED, Verdict.UNCLEAR),
+            "confirmed": not (self.quick or self.provisional) and verdict not in (Verdict.UNTIMED, Verdict.UNCLEAR),
             "speedup": total,
             "variants": variants,
             "stages": self.stages,
@@ -136,7 +139,11 @@ class Measurement:
         """The baselines to time: eager and compile-default, the fastest of the ladder, the user's."""
         begin = time.perf_counter()
         names: tuple[str, ...] = QUICK
-        if not self.quick:
+        if not self.quick and time.monotonic() + LADDER_S > self.until:
+            names = tuple(dict.fromkeys((*QUICK, *(n for n, fn in self.prepared.baselines.items() if fn is not None))))
+            self.provisional = True
+            self.warnings.append(f"no time left in the budget for baselines beyond {', '.join(names)}")
+        elif not self.quick:
             names = tuple(dict.fromkeys((*ranking(self.prepared, variant, self.tell)[:RANKED], *QUICK)))
         found = baselines(self.prepared, names, self.tell)
         if self.extras.baseline is not None:
@@ -186,6 +193,7 @@ class Measurement:
                 mutated=[expected.input_paths.index(path) for path in expected.effects.mutated],
                 precision=self.prepared.task.precision.value,
                 warm=main and not self.quick,
+                captured=self.prepared.replays.setdefault(number, {}) if self.quick else None,
             )
         self.note(timing.stages)
         return timing

@@ -19,19 +19,29 @@ from typing import TYPE_CHECKING, Any
 
 from kforge import scratch
 from kforge.environment.acceptance import MIN_DRAWS, SMALL
-from kforge.environment.expected import Expected, Skip, exact_of, fp64_baseline, nonfinite_share
+from kforge.environment.expected import (
+    Expected,
+    Skip,
+    exact_of,
+    first_line,
+    fp64_baseline,
+    nonfinite_share,
+    rejected,
+)
 from kforge.environment.inputs import GIVEN, Case, NotApplicable, realise
 from kforge.environment.provenance import Intermediates
 from kforge.environment.randomness import Choices, choices
 from kforge.environment.shapes import Sizes, derive, find_sizes, resize, tied_sizes
 from kforge.environment.ties import Inner
 from kforge.environment.widened import can_widen, run_widened
-from kforge.errors import KforgeError, MissingError, TaskError
+from kforge.errors import MissingError, TaskError
 
 if TYPE_CHECKING:
     import torch
 
     from kforge.environment.processes import Processes
+    from kforge.environment.target import Given
+    from kforge.profiling.comparison import Captured
     from kforge.profiling.roofline import Floor
     from kforge.task import Call, Capture, Cost, Promoted, State, Task, TaskFacts
     from kforge.task.promotion import Replay
@@ -60,6 +70,10 @@ class Prepared:
         self.baseline_ms: dict[str, float] = {}
         self.baselines: dict[str, Callable[..., Any] | None] = {}  # made by the performance gate, None: does not run
         self.notes: list[str] = []
+        self.given: Given | None = None  # of target.given
+        self.timed: dict[int, Call] = {}  # inputs to time with, by variant (ladder.timing_call)
+        self.replays: dict[int, Captured] = {}  # of baselines, by variant: graphs, no times
+        self.from_text = True  # until a candidate needs builds that its text alone does not tell (building.py)
         self.rooms: dict[str, Path] = {}  # the folder of each candidate that was here
         self.spare: Processes | None = None  # of the next candidate, where a warm judge started them
         self.ending: list[Child] = []  # of an evaluation that is over, told to end and not waited for
@@ -87,6 +101,7 @@ class Prepared:
         other.facts, other.rooms, other._extended, other._keeper = self.facts, self.rooms, self._extended, self._keeper
         other.floors, other.notes, other._captures = dict(self.floors), list(self.notes), dict(self._captures)
         other._sizes, other._derived = dict(self._sizes), dict(self._derived)
+        other.given, other.from_text = self.given, self.from_text
         return other
 
     def seed(self, *parts: object) -> int:
@@ -252,6 +267,11 @@ class Prepared:
         """Inputs of a case alone, for what depends on their form. Skip with the reason."""
         return self._realised(case, self.variant(case), self.seed("case", case.variant, case.seed, 0, 0))
 
+    def drawn(self, case: Case) -> Call | None:
+        """The inputs of a case that was judged before, while they are kept."""
+        kept = self._expected.get((case, 0))
+        return kept.call if kept is not None else None
+
     def _realised(self, case: Case, variant: int, seed: int) -> Call:
         plain = self._extended.make_call(variant, seed, self.device)
         forward = self.reference(case.state_seed).forward
@@ -283,23 +303,29 @@ class Prepared:
 
     def answer(self, module: torch.nn.Module, case: Case, call: Call, runtime: int = 0) -> Expected:
         """What is right for this call with the state that `module` has now. case: what it is a variation of."""
+        from kforge.environment.overwrites import WORDS, Overwrites
         from kforge.task import call_leaves, observe
         from kforge.task.call import copy_tree, tensors, tree_leaves
         from kforge.task.state import named_state
 
         before = copy.deepcopy(module) if self.stateful else module
+        moved = case.shape != GIVEN or case.layout != "contiguous"  # what else is done to inputs leaves indices alone
+        twice = Overwrites() if moved else None
         try:
-            seen = observe(self.task, module, call, seed=runtime)
+            with twice or contextlib.nullcontext():
+                seen = observe(self.task, module, call, seed=runtime)
         except Exception as error:  # whatever the reference raises on hostile inputs: the case is not the task's
             if case.plain:
-                raise _rejected(self.task, case.variant, error) from error
-            raise Skip(f"the reference rejects it: {_first_line(error)}") from error
+                raise rejected(self.task, case.variant, error) from error
+            raise Skip(f"the reference rejects it: {first_line(error)}") from error
+        if twice is not None and twice.found:
+            raise Skip(WORDS)
         try:
             exact, inner = self._exactly(case, self.variant(case), before, call, runtime)
         except RuntimeError as error:  # an operator of torch that takes no float64, or no such strides
             if case.plain:
-                raise _rejected(self.task, case.variant, error, " in float64") from error
-            raise Skip(f"the reference rejects it in float64: {_first_line(error)}") from error
+                raise rejected(self.task, case.variant, error, " in float64") from error
+            raise Skip(f"the reference rejects it in float64: {first_line(error)}") from error
         if any(alias.source.startswith("state:") for alias in seen.effects.aliases):
             seen = replace(seen, outputs=copy_tree(seen.outputs))  # the module's next call may write that memory
         leaves = tuple(tree_leaves(seen.outputs))
@@ -381,18 +407,3 @@ def _floor(prepared: Prepared, variant: int) -> Floor | None:
     with contextlib.suppress(MissingError):
         return roofline.floor(cost, ceilings.for_device(prepared.device))
     return None
-
-
-def _rejected(task: Task, variant: int, error: Exception, where: str = "") -> KforgeError:
-    """The plain inputs of a variant fail: that is the task's."""
-    from kforge.task.usercode import as_error
-
-    what = f"the reference rejects the inputs of variant {variant}{where}:"
-    return error if isinstance(error, KforgeError) else as_error(error, task.path, what)
-
-
-def _first_line(error: BaseException) -> str:
-    if isinstance(error, KforgeError):
-        return error.message
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"

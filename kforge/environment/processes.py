@@ -1,18 +1,21 @@
 """The processes that one evaluation forks: to build, to judge answers, to time, to look at memory accesses.
 
-On a GPU, where a context takes 0.2 to 0.4 s, they are forked before they are needed, and a warm judge has those of the
-next evaluation ready: they start while one candidate's answers are judged, never while one is timed, in a folder of
-their own, and hold no candidate code before theirs.
+On a GPU, where a context takes 0.2 to 0.4 s and the driver makes one after another, they are forked before they are
+needed, and a warm judge has those of the next evaluation ready: they start with the evaluation before theirs, while the
+compiler works, never while one is timed, in a folder of their own, and hold no candidate code before theirs. What only
+reads and compiles a candidate's text has no context.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kforge.environment.standing import limits
 from kforge.environment.target import plain_mode, share_emulator
@@ -20,6 +23,7 @@ from kforge.errors import ChildFailed, MissingError
 
 if TYPE_CHECKING:
     from kforge.environment.preparation import Prepared
+    from kforge.kernel.candidate import Candidate
     from kforge.worker import Child, Zygote
 
 BUILD_S, CALL_S = 120.0, 20.0  # seconds for one request: compiling, one call on the emulator
@@ -42,6 +46,8 @@ class Processes:
         self.notes: list[str] = []
         self.limits, self.born = (BUILD_S, CALL_S), time.monotonic()
         self.ready = False  # whether they were forked before their evaluation began
+        self.built = False  # whether somebody has built ahead in their folder
+        self.stages: dict[str, float] = {}  # seconds by what was waited for, and by what a process itself took
         self._ahead: dict[str, Child] = {}
         self._stopped: list[Child] = []
 
@@ -57,12 +63,15 @@ class Processes:
         while self._ahead:
             self._ahead.popitem()[1].close()
 
-    def fork_ahead(self, timing: bool = True) -> None:
-        """On a GPU: the processes of build and run gates that are not there yet; returns before they are ready."""
+    def fork_ahead(self, timing: bool = True, from_text: bool = False) -> None:
+        """On a GPU: the processes of build and run gates that are not there yet; returns before they are ready.
+
+        from_text: that of the build gate only compiles.
+        """
         if self.device == "cpu":
             return
         forks: dict[str, Callable[[], Child]] = {
-            "build": lambda: self.fork("build"),
+            "compile" if from_text else "build": self.compiler if from_text else lambda: self.fork("build"),
             "judged": self.guarded,
             "timed": lambda: self.fork("run", timer=True),
         }
@@ -79,6 +88,15 @@ class Processes:
                 del self._ahead[purpose]
                 child.close()
 
+    def afresh(self, folder: Path) -> None:
+        """From here on processes in another folder: nothing of those that were there reaches them."""
+        self.close()
+        self.folder = folder
+
+    def compiling(self) -> AbstractContextManager[Child]:
+        """The process of the build gate where it only compiles."""
+        return self._used("compile", self.compiler)
+
     def building(self) -> AbstractContextManager[Child]:
         """The process of the build gate."""
         return self._used("build", lambda: self.fork("build"))
@@ -93,6 +111,7 @@ class Processes:
         something is timed."""
         child = self._ahead.pop(purpose, None) or fork()
         try:
+            self.await_start(purpose, child)
             yield child
         finally:
             if self.device == "cpu":
@@ -108,10 +127,13 @@ class Processes:
         ending: takes the process after it was told to end, so that nobody waits for the end of its context; `collect`
         it before the next one is timed. None: it has ended when the block is left.
         """
+        begin = time.perf_counter()
         collect(self._stopped)
+        self.note("wait: ended processes", begin)
         child = self._ahead.pop("timed", None) or self.fork("run")
         done = False
         try:
+            self.await_start("timed", child)
             yield child
             done = True
         finally:
@@ -120,6 +142,23 @@ class Processes:
                 ending.append(child)
             else:
                 child.close()
+
+    def await_start(self, purpose: str, child: Child) -> None:
+        """Wait until the process is there, and note how long that was and what its context took. ChildFailed passes."""
+        begin = time.perf_counter()
+        started = child.hello
+        self.note(f"wait: {purpose}", begin)
+        self.stages[f"context: {purpose}"] = float(started["context_s"])
+
+    def note(self, stage: str, begin: float) -> None:
+        """Add the seconds since `begin` on the clock of time.perf_counter to a stage."""
+        self.stages[stage] = self.stages.get(stage, 0.0) + time.perf_counter() - begin
+
+    def compiler(self) -> Child:
+        """In phase build, without a GPU: where text is compiled and nothing of a candidate's runs."""
+        from kforge.worker import Limits
+
+        return self.zygote.fork(self.folder, "cpu", "build", Limits(call_s=BUILD_S), self.rules)
 
     def fork(self, phase: str, guard: Path | None = None, timer: bool = False) -> Child:
         """One process in this phase. guard: the allocator's library, on a GPU. timer: made before it is asked for."""
@@ -163,19 +202,31 @@ def processes_for(prepared: Prepared, zygote: Zygote, key: str) -> Processes:
     own, rules = prepared.folder / "candidates" / key, limits(prepared.task.constraints)
     if key in prepared.rooms:
         return Processes(zygote, prepared.rooms[key], prepared.device, rules)
+    built = (own / "cache").is_dir()
     spare, prepared.spare = prepared.spare, None
     if spare is not None:
-        fresh = time.monotonic() - spare.born < FRESH_S
+        young = time.monotonic() - spare.born < FRESH_S
         fits = spare.limits == (BUILD_S, CALL_S) and spare.rules == rules
-        if spare.zygote is zygote and fits and fresh:
-            if (own / "cache").is_dir():
+        if spare.zygote is zygote and fits and young:
+            if built:
                 shutil.copytree(own / "cache", spare.folder / "cache", symlinks=True, dirs_exist_ok=True)
+            spare.built = built
             prepared.rooms[key] = spare.folder
             spare.ready = True
             return spare
         spare.close()
     prepared.rooms[key] = own
-    return Processes(zygote, own, prepared.device, rules)
+    made = Processes(zygote, own, prepared.device, rules)
+    made.built = built
+    return made
+
+
+def folder_name(candidate: Candidate, overrides: Mapping[str, Mapping[str, Any]] | None) -> str:
+    """Under which a candidate with these constants works: {kernel: {constant: value}}."""
+    if not overrides:
+        return candidate.digest
+    chosen = json.dumps({kernel: dict(values) for kernel, values in overrides.items()}, sort_keys=True, default=str)
+    return f"{candidate.digest}-{hashlib.sha256(chosen.encode()).hexdigest()[:8]}"
 
 
 def collect(ending: list[Child]) -> None:
@@ -184,8 +235,11 @@ def collect(ending: list[Child]) -> None:
         ending.pop().close()
 
 
-def keep_spare(prepared: Prepared, zygote: Zygote) -> None:
-    """Start the processes of the next evaluation, unless they are there or the GPU's memory is short."""
+def keep_spare(prepared: Prepared, zygote: Zygote, from_text: bool) -> None:
+    """Start the processes of the next evaluation, unless they are there or the GPU's memory is short.
+
+    from_text: as this one, it is likely to need no more built than was built ahead.
+    """
     import torch
 
     if prepared.device == "cpu" or prepared.spare is not None:
@@ -194,4 +248,4 @@ def keep_spare(prepared: Prepared, zygote: Zygote) -> None:
         return
     folder = prepared.folder / "candidates" / f"spare-{len(prepared.rooms)}"
     prepared.spare = Processes(zygote, folder, prepared.device, limits(prepared.task.constraints))
-    prepared.spare.fork_ahead()
+    prepared.spare.fork_ahead(from_text=from_text)

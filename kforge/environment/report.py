@@ -205,7 +205,9 @@ class Report:
     repro: str | None = None  # path of repro.py when wrong
     environment: dict[str, str] = field(default_factory=dict)  # GPU, driver, clocks, versions, hashes, sandbox in force
     seconds: float = 0.0
-    stages: dict[str, float] = field(default_factory=dict)  # seconds of the performance gate by what they went into
+    # Seconds of the performance gate by what they went into; "build: ...": of the build gate; "wait: ...": until
+    # processes were there or gone; "context: ...": that a process took to be there, beside everything else.
+    stages: dict[str, float] = field(default_factory=dict)
 
     @property
     def effort(self) -> str:

@@ -94,7 +94,9 @@ class Judge:
                 return
             with self.zygote.fork(folder, "cpu", "build", Limits(call_s=300.0, life_s=600.0)) as child:
                 with contextlib.suppress(ChildFailed):  # the build gate meets the same failure, and says it
-                    child.resources(candidate, self.arch)
+                    known = self._tasks.get(_key(parcel, body))
+                    element = known.given.element if known is not None and known.given is not None else "float"
+                    child.resources(candidate, self.arch, element)
                 if "load_inline" in candidate.files[candidate.module]:
                     from kforge.task import Call
 

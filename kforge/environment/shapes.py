@@ -7,6 +7,7 @@ task's own: slices where a size shrinks, elements drawn again where it grows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 KINDS = ("prime", "minus", "plus", "tile", "row", "column", "tall", "deep", "wide", "empty", "hollow")
 RARE = ("long",)  # once in a plan, not in its covering array: sums that pass their lower levels on twice take long
 ELEMENTS = 24 * 1024  # of all inputs of a derived shape together: small enough for the emulator, large for a statistic
+DRAWN = 1 << 22  # numbers from which indices that differ are drawn
 LARGEST = 4 * ELEMENTS  # where a kind asks for more than that, it gets less
 PRIMES = (17, 13, 11, 7, 5, 3)
 
@@ -188,14 +190,46 @@ def resize(call: Call, sizes: Sizes, new: Mapping[int, int]) -> Call:
     order = {id(t): i for i, t in reversed(list(enumerate(leaves)))}
 
     def change(path: str, x: torch.Tensor) -> torch.Tensor:
-        number = order[id(x)]
+        number, given = order[id(x)], x
         x = _indices(x, {sizes.given[s]: size for s, size in new.items()})
         for dim, symbol in enumerate(sizes.symbols[number]):
             if symbol is not None and new[symbol] != x.shape[dim]:
                 x = _along(x, dim, new[symbol])
-        return x
+        along = _distinct(given)
+        return x if along is None else _apart(x, along, given, {sizes.given[s]: size for s, size in new.items()})
 
     return map_tensors(call, change)
+
+
+def _distinct(x: torch.Tensor) -> int | None:
+    """The dimension along which the integers of `x` are all different, and in no order; None where there is none."""
+    if x.dtype.is_floating_point or x.dtype.is_complex or x.element_size() < 4 or not x.numel() or int(x.min()) < 0:
+        return None
+    for dim, size in enumerate(x.shape):
+        if size > 2 and _differ(x, dim) and not bool((x.diff(dim=dim) > 0).all()):
+            return dim
+    return None
+
+
+def _differ(x: torch.Tensor, dim: int) -> bool:
+    return bool((x.sort(dim).values.diff(dim=dim) > 0).all())
+
+
+def _apart(x: torch.Tensor, dim: int, given: torch.Tensor, changes: Mapping[int, int]) -> torch.Tensor:
+    """`x` with integers that are different along `dim`, as those of `given` are: new ones, in an order of each line's.
+
+    They stay below the size that `given` seems to be indices into. `x` itself where they are different already, and
+    where that size is too small.
+    """
+    import torch
+
+    top, count = int(given.max()) + 1, x.shape[dim]
+    size = next((new for old, new in sorted(changes.items()) if old >= top), top)
+    bound = size if size < top or count > top else top
+    lines = [bound if d == dim else n for d, n in enumerate(x.shape)]
+    if count > bound or math.prod(lines) > DRAWN or _differ(x, dim):
+        return x
+    return torch.rand(lines).argsort(dim).narrow(dim, 0, count).to(x.device, x.dtype).contiguous()
 
 
 def _along(x: torch.Tensor, dim: int, size: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Collection
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,18 +87,38 @@ def reference_facts(prepared: Prepared) -> dict[str, Any]:
     return {
         "reference_source": task.source,
         "reference_names": {"Model", "reference", getattr(task.reference, "__name__", "reference")} - {"ModelNew"},
-        "shapes": _sizes(prepared),
+        "shapes": given(prepared).sizes,
         "constraints": {c.name: c.value for c in task.constraints},
         "signature": signature_of(task) if any(c.name == "keep_signature" for c in task.constraints) else None,
     }
 
 
-def _sizes(prepared: Prepared) -> set[int]:
-    """Sizes of the benchmark's inputs: every dimension and element count of the first variant."""
+@dataclass(frozen=True)
+class Given:
+    """What the first variant's inputs are like: every dimension and element count; the element type of the floating
+    ones, or of all, where they share one ("float" else), as CUDA spells it."""
+
+    sizes: frozenset[int] = frozenset()
+    element: str = "float"
+
+
+def given(prepared: Prepared) -> Given:
+    """Of the task's own inputs, looked at once: to draw them may take longer than a whole gate."""
+    if prepared.given is None:
+        prepared.given = _given(prepared)
+    return prepared.given
+
+
+def _given(prepared: Prepared) -> Given:
+    from kforge.kernel.ctypes_table import DTYPE_TO_C
     from kforge.task import call_leaves
     from kforge.task.call import tensors
 
-    with suppress(KforgeError):
-        shapes = [t.shape for _, t in tensors(call_leaves(prepared.task.make_call(0, 0)))]
-        return {int(n) for shape in shapes for n in (*shape, shape.numel())}
-    return set()
+    try:
+        found = [tensor for _, tensor in tensors(call_leaves(prepared.task.make_call(0, 0)))]
+    except KforgeError:
+        return Given()
+    floating = [tensor for tensor in found if tensor.is_floating_point()]
+    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in floating or found}
+    element = DTYPE_TO_C.get(dtypes.pop(), "float") if len(dtypes) == 1 else "float"
+    return Given(frozenset(int(n) for t in found for n in (*t.shape, t.numel())), element)

@@ -66,11 +66,11 @@ def _accept(task: Path, candidate: str, files: Mapping[str, str], folder: Path, 
         path = folder / name
         before[name] = _text(path)
         if path.is_symlink() or (path.exists() and before[name] is None):
-            raise UsageError(f"{path} is no text file: it is kept", "choose another folder with --out")
+            raise UsageError(f"{path} is no text file: it is kept", "move it, or accept into another folder")
         if before[name] not in (None, text) and not _is_ours(path, _digest(before[name] or ""), known):
             raise UsageError(
                 f"{path} was not written by an accept, or was edited since: it is kept",
-                "move or remove it, or choose another folder with --out",
+                "move or remove it, or accept into another folder",
             )
     number = known[-1].number + 1 if known else 1
     after = {name: _digest(text) for name, text in files.items()}

@@ -10,10 +10,12 @@ from typing import Any
 from kforge.export.configurations import Configuration
 from kforge.export.cuda import Builds, Kernel, grouped, scalar_type, schema
 from kforge.export.reading import Source
+from kforge.export.tensor_maps import takes_maps
 from kforge.kernel.ctypes_table import element, scalar
 from kforge.kernel.definition import WORKSPACE, Definition
 from kforge.kernel.expression import Expression
 from kforge.kernel.prepare import prepare, substitute
+from kforge.kernel.signature import Param
 
 
 def build_cubins(
@@ -77,7 +79,8 @@ def kernel_rows(
             "name": k.name,
             "op": k.op,
             "schema": schema(k),
-            "parameters": ", ".join(p.name for p in k.definition.arguments),
+            "parameters": ", ".join(_named(p) for p in k.definition.arguments),
+            "maps": takes_maps(k),
             "plan_parameters": ", ".join(["types", *_planned(k.definition)]),
             "built": [
                 f"({k.types.index(b.types)}, {', '.join(repr(v) for _, v in b.constants)}): {places[k.name, b]!r},"
@@ -88,6 +91,10 @@ def kernel_rows(
         }
         for k in kernels
     ]
+
+
+def _named(p: Param) -> str:
+    return f"{p.name}, {p.name}_map" if p.kind == "tensor_map" else p.name
 
 
 def _planned(d: Definition) -> list[str]:
@@ -146,7 +153,8 @@ def _plan(kernel: Kernel) -> list[str]:
 def _launch(kernel: Kernel) -> list[str]:
     d = kernel.definition
     pointers = [p for p in d.arguments if p.kind == "pointer"]
-    first = next(p.name for p in pointers if not kernel.is_optional(p.name))
+    maps = [p for p in d.arguments if p.kind == "tensor_map"]
+    first = next(p.name for p in (*pointers, *maps) if p in maps or not kernel.is_optional(p.name))
     lines = [f"device = {first}.device"]
     for p in pointers:
         allowed: dict[str, None] = {}
@@ -157,6 +165,11 @@ def _launch(kernel: Kernel) -> list[str]:
         dtypes = "".join(f"torch.{n}, " for n in allowed)
         check = f'_tensor({p.name}, "{d.name}: {p.name}", device, {p.name not in d.strided}, ({dtypes}))'
         lines.append(f"if {p.name} is not None:\n        {check}" if kernel.is_optional(p.name) else check)
+    for p in maps:
+        bound = [n for n, owner in d.types.items() if owner == p.name]
+        names = [name for t in kernel.types for n in bound for name in element(dict(t)[n]).dtypes]
+        dtypes = "".join(f"torch.{n}, " for n in dict.fromkeys(names))
+        lines.append(f'_tensor({p.name}, "{d.name}: {p.name}", device, False, ({dtypes}))')
     lines.append(f"types = {_type_choice(kernel)}")
     for p in pointers:
         address = f"{p.name}.data_ptr()"
@@ -172,6 +185,8 @@ def _launch(kernel: Kernel) -> list[str]:
             values.append("ctypes.c_void_p(scratch.data_ptr())")
         elif p.kind == "pointer":
             values.append(f"ctypes.c_void_p({p.name}_)")
+        elif p.kind == "tensor_map":
+            values.append(f'_map({p.name}, {p.name}_map, "{d.name}: {p.name}")')
         else:
             kind = scalar(scalar_type(kernel, p))
             assert kind is not None

@@ -55,7 +55,9 @@ def try_package(project: Path, package: str, work: Path, env: Mapping[str, str] 
     """
     for name in ("torch", "setuptools", "pytest", "pip"):
         if not _is_installed(name):
-            raise MissingError(f"the package cannot be tried: no {name} here", f"pip install {name}, or --no-build")
+            raise MissingError(
+                f"the package cannot be tried: no {name} here", f"pip install {name}, or leave the build out"
+            )
     environment = {**os.environ, **(env or {}), "PYTHONDONTWRITEBYTECODE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     venv = _fresh(work)
     python = venv / "bin" / "python"

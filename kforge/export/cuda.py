@@ -10,6 +10,7 @@ from typing import Any
 from kforge.errors import ExportError
 from kforge.export.configurations import Configuration, by_definitions
 from kforge.export.reading import KernelUse, Source
+from kforge.export.tensor_maps import tables, takes_maps
 from kforge.kernel.ctypes_table import HEADERS, element, scalar
 from kforge.kernel.definition import WORKSPACE, Definition
 from kforge.kernel.expression import Expression, Tuple
@@ -59,10 +60,11 @@ def schema(kernel: Kernel) -> str:
     """The operator's schema: it returns nothing and changes what the kernel writes."""
     parts, letters = [], iter("abcdefghijklmnopqrstuvwxyz")
     for p in kernel.definition.arguments:
-        if p.kind == "pointer":
-            optional = "?" if kernel.is_optional(p.name) else ""
+        if p.kind != "scalar":
+            optional = "?" if p.kind == "pointer" and kernel.is_optional(p.name) else ""
             written = f"({next(letters)}!)" if p.name in kernel.definition.written else ""
             parts.append(f"Tensor{written}{optional} {p.name}")
+            parts += [f"int[] {p.name}_map"] if p.kind == "tensor_map" else []
         else:
             parts.append(f"{_scalar_schema(kernel, p)} {p.name}")
     return f"{kernel.op}({', '.join(parts)}) -> ()"
@@ -102,10 +104,13 @@ def launch_files(kernels: Sequence[Kernel], namespace: str, title: str) -> dict[
         "includes": list(dict.fromkeys(line.strip() for line in includes)),
         "prelude": CPP_PRELUDE,
         "copies": copies,
+        "tensor_maps": any(map(takes_maps, kernels)),
         "kernels": [
             {"name": k.name, "plan_parameters": _plan_parameters(k), "body": _plan(k, places)} for k in kernels
         ],
     }
+    if context["tensor_maps"]:
+        files["tensor_map.h"] = render_template("csrc/tensor_map.h.j2", context | tables())
     files["launch.h"] = render_template("csrc/launch.h.j2", context)
     files["launch.cu"] = render_template("csrc/launch.cu.j2", context)
     return files
@@ -160,7 +165,7 @@ def _plan_parameters(kernel: Kernel) -> str:
     for p in kernel.definition.arguments:
         if p.kind == "pointer":
             parts.append(f"const void* {p.name}")
-        else:
+        elif p.kind == "scalar":
             kind = {"int": "int64_t", "SymInt": "int64_t", "float": "double", "bool": "bool"}[_scalar_schema(kernel, p)]
             parts.append(f"{kind} {p.name}")
     return ", ".join([*parts, "Plan& plan"])
@@ -169,7 +174,7 @@ def _plan_parameters(kernel: Kernel) -> str:
 def _plan(kernel: Kernel, places: Mapping[tuple[str, Configuration], str]) -> list[str]:
     d = kernel.definition
     numeric = {k: v for k, v in d.constants.items() if not isinstance(v, str)}
-    lines = [f"(void){p.name};" for p in d.arguments if p.name not in _read(d)]
+    lines = [f"(void){p.name};" for p in d.arguments if p.kind != "tensor_map" and p.name not in _read(d)]
     for name in sorted({n for e in d.expressions for n in e.types}):
         sizes = ", ".join(str(element(dict(t)[name]).size) for t in kernel.types)
         lines.append(f"static const int64_t sizes_{name}[] = {{{sizes}}};")
@@ -283,19 +288,23 @@ def binding(kernels: Sequence[Kernel], namespace: str, title: str, template: str
         }
         for k in kernels
     ]
-    return render_template(template, {"title": title, "namespace": namespace, "kernels": rows})
+    maps = {"tensor_maps": any(map(takes_maps, kernels)), "scalar_types": SCALAR_TYPES, **tables()}
+    return render_template(template, {"title": title, "namespace": namespace, "kernels": rows, **maps})
 
 
 def _binding_parameter(kernel: Kernel, p: Param) -> str:
     if p.kind == "pointer":
         return f"{'std::optional<Tensor>' if kernel.is_optional(p.name) else 'Tensor'} {p.name}"
+    if p.kind == "tensor_map":
+        return f"Tensor {p.name}, Integers {p.name}_map"
     return {"bool": "bool", "float": "double", "int": "int64_t"}[_scalar_schema(kernel, p)] + f" {p.name}"
 
 
 def _binding(kernel: Kernel, namespace: str) -> list[str]:
     d = kernel.definition
     pointers = [p for p in d.arguments if p.kind == "pointer"]
-    first = next((p.name for p in pointers if not kernel.is_optional(p.name)), None)
+    maps = [p for p in d.arguments if p.kind == "tensor_map"]
+    first = next((p.name for p in (*pointers, *maps) if p in maps or not kernel.is_optional(p.name)), None)
     if first is None:
         raise ExportError(f"{kernel.name} has no tensor argument that is always given")
     lines = [f"const int device = {first}.get_device();"]
@@ -304,13 +313,17 @@ def _binding(kernel: Kernel, namespace: str) -> list[str]:
         value = f"*{p.name}" if kernel.is_optional(p.name) else p.name
         guard = f"if ({p.name}) " if kernel.is_optional(p.name) else ""
         lines.append(f'{guard}check({value}, "{kernel.name}: {p.name}", device, {dense});')
-    lines += _types(kernel, pointers)
+    for p in maps:
+        lines.append(f'check({p.name}, "{kernel.name}: {p.name}", device, false);')
+    lines += _types(kernel, [*pointers, *maps])
     names = []
     for p in pointers:
         pointer = f"{p.name} ? {p.name}->data_ptr() : nullptr" if kernel.is_optional(p.name) else f"{p.name}.data_ptr()"
         lines.append(f"void* {p.name}_pointer = {pointer};")
     for p in d.arguments:
-        if p.kind != "pointer":
+        if p.kind == "tensor_map":
+            continue
+        if p.kind == "scalar":
             ctype = scalar_type(kernel, p)
             kind = _scalar_schema(kernel, p)
             fitted = f'fit<{ctype}>({p.name}, "{p.name}")' if kind == "int" else f"static_cast<{ctype}>({p.name})"
@@ -321,6 +334,9 @@ def _binding(kernel: Kernel, namespace: str) -> list[str]:
     lines.append(f"const char* refused = {namespace}::plan_{kernel.name}({', '.join(['types', *names, 'plan'])});")
     lines.append('CHECK(refused == nullptr, std::string(refused ? refused : ""));')
     lines.append("if (plan.kernel == nullptr) return;")
+    for p in maps:
+        encoded = f'encoded({p.name}, {p.name}_map, "{kernel.name}: {p.name}: ")'
+        lines.append(f"{namespace}::TensorMap {p.name}_value = {encoded};")
     if d.workspace is not None:
         zeroed = "true" if d.zeroed else "false"
         lines.append(f"const Tensor workspace = bytes({first}, plan.workspace, {zeroed});")
@@ -344,7 +360,7 @@ def _types(kernel: Kernel, pointers: Sequence[Param]) -> list[str]:
     for number, types in enumerate(kernel.types):
         bound = dict(types)
         tests = []
-        for p in pointers:
+        for p in (p for p in pointers if p.kind == "pointer"):
             value = f"{p.name}->" if kernel.is_optional(p.name) else f"{p.name}."
             target = element(bound.get(p.ctype, p.ctype))
             allowed = target.dtypes if p.name in d.written else (*target.dtypes, *target.read_only_dtypes)
@@ -354,8 +370,8 @@ def _types(kernel: Kernel, pointers: Sequence[Param]) -> list[str]:
             tests.append(
                 f"(!{p.name} || {test})" if kernel.is_optional(p.name) else f"({test})" if len(allowed) > 1 else test
             )
-        for name, owner in d.types.items():  # a type that only a void pointer's tensor binds
-            if owner in by_name and by_name[owner].ctype == "void":
+        for name, owner in d.types.items():  # a type that only the tensor of a void pointer or of a map binds
+            if owner in by_name and by_name[owner].ctype in ("void", "CUtensorMap"):
                 dtype = SCALAR_TYPES[element(bound[name]).dtypes[0]]
                 tests.append(f"{owner}.scalar_type() == ScalarType::{dtype}")
         lines.append(f"if ({' && '.join(tests) or 'true'}) types = {number};")

@@ -17,6 +17,7 @@ from kforge.export.placing import check_place, place, sealed
 if TYPE_CHECKING:
     from kforge.export.building import Tried
     from kforge.task import Task
+    from kforge.worker import Zygote
 
 Emit = Callable[[str, dict[str, Any]], None]
 SKIP = "none"
@@ -65,8 +66,11 @@ class Exported:
         }
 
 
-def export(request: Request, emit: Emit) -> Exported:
-    """Export a candidate. ExportError: refused, not translatable, or its own tests fail; then nothing is written."""
+def export(request: Request, emit: Emit, zygote: Zygote | None = None) -> Exported:
+    """Export a candidate. ExportError: refused, not translatable, or its own tests fail; then nothing is written.
+
+    zygote: a started warm parent for the translation's judgement.
+    """
     find_format(request.layout)
     check_place(request.to)
     evidence = find_evidence(request.module, request.state)
@@ -77,16 +81,16 @@ def export(request: Request, emit: Emit) -> Exported:
     prepared = prepare_export(task, evidence, request.options)
     layout = _layout(prepared, request.layout)
     writer = find_format(layout)
-    translation = _judge(request, prepared, emit)
+    translation = _judge(request, prepared, emit, zygote)
     version = next_version(request.to, prepared.digest)
     emit("message", {"text": f"writing {prepared.package} {version}, operators in {prepared.namespace}"})
     files = dict(writer(prepared, version))
-    tried, not_run = None, ["build and tests of the package: --no-build" if not request.build else ""]
+    tried, not_run = None, ["build and tests of the package, as asked" if not request.build else ""]
     if request.build:
         tried = _try(prepared, dict(find_trial(layout)(prepared, version, files)), emit)
         not_run = [*tried.not_run]
     if tried is not None and "VERIFICATION.md" in files:
-        files["VERIFICATION.md"] = str(files["VERIFICATION.md"]) + _trial_text(tried, translation)
+        files["VERIFICATION.md"] = f"{str(files['VERIFICATION.md']).rstrip()}\n\n{_trial_text(tried, translation)}"
     else:
         files = _with_translation(files, translation, not_run)
     paths = place(request.to, sealed(files))
@@ -97,10 +101,13 @@ def _layout(prepared: Export, asked: str) -> str:
     """The format that a candidate of this kind has. ExportError for one that it has not."""
     if not prepared.code.triton:
         if asked == "triton":
-            raise ExportError("format triton takes Triton candidates", "leave out --format")
+            raise ExportError("format triton takes Triton candidates", "choose extension, or another format")
         return asked
     if asked not in ("extension", "triton"):
-        raise ExportError(f"a Triton candidate does not leave in format {asked}", "leave out --format")
+        raise ExportError(
+            f"a Triton candidate does not leave in format {asked}",
+            "choose extension: it becomes a package of format triton",
+        )
     return "triton"
 
 
@@ -120,19 +127,19 @@ def _said(evidence: Evidence) -> str:
     return f"{report['status']}, {report['verdict']} on {report['target']}, plan {report['plan']}, run {evidence.run}"
 
 
-def _judge(request: Request, prepared: Export, emit: Emit) -> str:
+def _judge(request: Request, prepared: Export, emit: Emit, zygote: Zygote | None) -> str:
     """What became of the translated forward, in words."""
     from kforge.export.verifying import judge_translation
 
     if request.plan == SKIP:
-        return "the translated forward was not judged (--plan none)"
+        return "the translated forward was not judged, as asked"
     emit("message", {"text": f"judging the translated forward, plan {request.plan}"})
     try:
-        report = judge_translation(prepared, request.plan, request.device, emit, scratch.make("export"))
+        report = judge_translation(prepared, request.plan, request.device, emit, scratch.make("export"), zygote)
     except ExportError as error:
         if not request.force:
             raise
-        return f"{error.message} (--force)"
+        return f"{error.message} (exported all the same, as asked)"
     return f"the translated forward is verified by plan {report.plan} on {report.target}, {len(report.cases)} cases"
 
 
@@ -149,7 +156,7 @@ def _try(prepared: Export, files: dict[str, str | bytes], emit: Emit) -> Tried:
 
 
 def _trial_text(tried: Tried, translation: str) -> str:
-    lines = ["", "## The package itself", "", f"- {translation}"]
+    lines = ["## The package itself", "", f"- {translation}"]
     lines.append(
         f"- built as {tried.wheel.name}, installed into a clean environment, {tried.passed} of its tests passed"
     )
@@ -161,5 +168,5 @@ def _trial_text(tried: Tried, translation: str) -> str:
 def _with_translation(files: dict[str, str | bytes], translation: str, not_run: list[str]) -> dict[str, str | bytes]:
     if "VERIFICATION.md" not in files:
         return files
-    lines = ["", "## The package itself", "", f"- {translation}", *(f"- NOT RUN: {n}" for n in not_run if n)]
-    return {**files, "VERIFICATION.md": str(files["VERIFICATION.md"]) + "\n".join(lines) + "\n"}
+    lines = ["## The package itself", "", f"- {translation}", *(f"- NOT RUN: {n}" for n in not_run if n)]
+    return {**files, "VERIFICATION.md": str(files["VERIFICATION.md"]).rstrip() + "\n\n" + "\n".join(lines) + "\n"}

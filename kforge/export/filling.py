@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from kforge.export.package import domain, launching_source
 from kforge.export.templates import plain_file, render_template
+from kforge.export.tensor_maps import MODULE, python_file, takes_maps
 
 if TYPE_CHECKING:
     from kforge.export.interface import Interface
     from kforge.export.package import Export
+    from kforge.export.translate import Translated
 
 _PYTHON = {"Tensor": "torch.Tensor", "SymInt": "int", "float": "float", "bool": "bool", "str": "str"}
 
@@ -21,28 +23,32 @@ _PYTHON = {"Tensor": "torch.Tensor", "SymInt": "int", "float": "float", "bool": 
 def python_files(export: Export, kernels: str, version: str) -> dict[str, str]:
     """The Python package, by path in its folder. kernels: the text of _kernels.py."""
     context = template_context(export, version)
-    imports = "import math\n\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
-    imports += "import triton\n" if export.code.triton and "triton." in export.translated.launching else ""
     runtime = sorted(export.translated.runtime)
     launched = ", ".join([*(["Unjudged"] if export.unjudged else []), *runtime])
     faked = f"\nfrom ._runtime import {', '.join(runtime)}\n" if runtime else ""
     source = export.code.module
-    launching = f'"""forward of {source}, translated: it allocates and launches."""\n\n{imports}\n'
+    launching = f'"""forward of {source}, translated: it allocates and launches."""\n\n'
+    launching += f"{_imports(export.translated.launching)}\n"
     launching += f"from ._runtime import {launched}\n" if launched else ""
+    launching += _maps(export.translated)
     launching += f"from ._kernels import kernels\n\n\n{launching_source(export, 'Unjudged')}\n"
     faking = f'"""forward of {source} without its launches: shapes, strides and dtypes of the outputs."""\n\n'
-    faking += f"{imports}{faked}\n\n{export.translated.faking}\n"
+    faking += f"{_imports(export.translated.faking)}{faked}{_maps(export.translated)}\n\n{export.translated.faking}\n"
     derivative = {}
     if export.derivative is not None:
         called = export.derivative.translated.runtime
-        deriving = f'"""backward of {source}, translated: it allocates and launches."""\n\n{imports}\n'
+        deriving = f'"""backward of {source}, translated: it allocates and launches."""\n\n'
+        deriving += f"{_imports(export.derivative.translated.launching)}\n"
         more = ", ".join([*(["Unjudged"] if export.unjudged else []), *sorted(called)])
         deriving += f"from ._runtime import {more}\n" if more else ""
         launched_text = launching_source(export, "Unjudged", export.derivative.translated.launching)
+        deriving += _maps(export.derivative.translated)
         deriving += f"from ._kernels import kernels\n\n\n{launched_text}\n"
         derivative["_derivative.py"] = _tidy(deriving)
+    maps = {MODULE: python_file(described=False)} if any(map(takes_maps, export.kernels)) else {}
     return {
         **derivative,
+        **maps,
         "__init__.py": render_template("package/init.py.j2", context),
         "ops.py": _tidy(render_template("package/ops.py.j2", context)),
         "_operator.py": _tidy(render_template("package/operator.py.j2", context)),
@@ -53,6 +59,21 @@ def python_files(export: Export, kernels: str, version: str) -> dict[str, str]:
         "reference.py": reference_module(export),
         "domain.json": json.dumps(domain(export), indent=1) + "\n",
     }
+
+
+def _maps(translated: Translated) -> str:
+    return "from ._tensor_maps import TensorMap\n" if translated.maps else ""
+
+
+def _imports(text: str) -> str:
+    """The modules that translated functions name; torch always."""
+    named = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    lines = ["import math\n"] if "math" in named else []
+    lines += ["import torch"]
+    lines += ["import torch.nn as nn"] if "nn" in named else []
+    lines += ["import torch.nn.functional as F"] if "F" in named else []
+    lines += ["import triton"] if "triton" in named else []
+    return "\n".join(lines) + "\n"
 
 
 def _tidy(text: str) -> str:
@@ -100,7 +121,7 @@ def template_context(export: Export, version: str) -> dict[str, Any]:
     named = [f"{n!r}: {value(n)}" for n in inputs if n in keywords]
     return {
         "title": f"{export.task.name} as CUDA kernels",
-        "first_line": f"{' '.join(export.evidence.stamps)}: " if export.evidence.stamps else "",
+        "first_line": f"{', '.join(export.evidence.stamps)}: " if export.evidence.stamps else "",
         "how": f"Exported by kforge from {export.code.module}.",
         "summary": summary(export),
         "facts": facts(export),
@@ -146,7 +167,7 @@ def template_context(export: Export, version: str) -> dict[str, Any]:
         "tree": i.tree,
         "public": public,
         "all": sorted(["DOMAIN", "NAMESPACE", "OutsideDomain", "outside_domain", "unavailable", *public]),
-        "kernels": [{"name": k.name, "op": k.op} for k in export.kernels],
+        "kernels": [{"name": k.name, "op": k.op, "maps": takes_maps(k)} for k in export.kernels],
         "archs": export.archs,
     }
 

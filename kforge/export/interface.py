@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,19 @@ class Interface:
         return tuple(a for a in self.arguments if a.role == "state")
 
 
+def _named(paths: Iterable[str], read: Mapping[str, str], taken: set[str]) -> dict[str, str]:
+    """The argument's name of each tensor of the module: as the translated forward has it, else one that is free."""
+    used = taken | set(read.values())
+    found = {}
+    for path in paths:
+        name = read.get(path) or path.replace(".", "_")
+        while path not in read and name in used:
+            name += "_"
+        used.add(name)
+        found[path] = name
+    return found
+
+
 def module_facts(module: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """(tensors, plain constants) of the reference by dotted path; `training` is a constant like the others."""
     from kforge.task.state import named_state
@@ -103,9 +117,10 @@ def read_interface(
     if not bound:
         raise ExportError(f"{task.path.name}: none of its input variants was judged")
     inputs, constants = _inputs(code, translated, bound, judged_sizes(task, calls, report))
+    named = _named(tensors, translated.state, {a.name for a in inputs})
     state = [
         Argument(
-            name=translated.state.get(path, path.replace(".", "_")),
+            name=named[path],
             schema="Tensor",
             role="state",
             path=path,
@@ -114,9 +129,6 @@ def read_interface(
         )
         for path, t in tensors.items()
     ]
-    names = [a.name for a in (*inputs, *state)]
-    if twice := {n for n in names if names.count(n) > 1}:
-        raise ExportError(f"two arguments of the operator would be named {min(twice)}")
     recorded: dict[str, list[tuple[Any, ...]]] = {}
     seen = _Seen()
     for call in bound:
@@ -137,7 +149,7 @@ def read_interface(
         slower=slower_shapes(calls, report),
         dtypes=tuple(dict.fromkeys(tuple(_dtype(v) for v in _tensors(c).values()) for c in bound)),
         example={n: tuple(v.shape) for n, v in _tensors(min(bound, key=_elements)).items()},
-        mutated=tuple(n for n in names if n in seen.mutated),
+        mutated=tuple(a.name for a in (*inputs, *state) if a.name in seen.mutated),
         returned=tuple(seen.returned),
     )
 
@@ -248,6 +260,8 @@ def _record(
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from kforge.kernel.tensor_map import TensorMap
+
     with FakeTensorMode(), torch.no_grad():
 
         def fake(value: Any) -> Any:
@@ -269,6 +283,7 @@ def _record(
                 def launch(*args: Any) -> None:
                     recorded.setdefault(name, []).append(args)
                     for parameter, value in zip(definition.arguments, args, strict=True):
+                        value = value.x if isinstance(value, TensorMap) else value
                         written = parameter.name in definition.written and isinstance(value, torch.Tensor)
                         owner = storages.get(value.untyped_storage()._cdata) if written else None
                         if owner is not None:
@@ -281,7 +296,9 @@ def _record(
             function = compiled(source, code.module, kernels)["forward"]
             versions = {n: t._version for n, t in (given | state).items() if isinstance(t, torch.Tensor)}
             try:
-                result = function(*given.values(), *state.values())
+                with warnings.catch_warnings():  # alignment decides no shape: a fake tensor's address may be any
+                    warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+                    result = function(*given.values(), *state.values())
             except (RuntimeError, TypeError, ValueError, NameError, IndexError, AttributeError) as error:
                 raise ExportError(f"{code.module}: the translated forward fails on fake tensors: {error}") from error
             mutated |= {n for n, v in versions.items() if (given | state)[n]._version != v}
@@ -315,6 +332,7 @@ def compiled(source: str, filename: str, kernels: Any) -> dict[str, Any]:
     from torch import nn
 
     from kforge.kernel.random import philox
+    from kforge.kernel.tensor_map import TensorMap
 
     namespace: dict[str, Any] = {
         "torch": torch,
@@ -324,6 +342,7 @@ def compiled(source: str, filename: str, kernels: Any) -> dict[str, Any]:
         KERNELS: kernels,
         "prepared": lambda param, fn: fn(param),
         "philox": philox,
+        "TensorMap": TensorMap,
     }
     if "triton." in source:
         import triton

@@ -18,6 +18,7 @@ from kforge.export.evidence import Evidence, text_digest
 from kforge.export.interface import Interface, module_facts, read_interface
 from kforge.export.judged import unjudged_kernels
 from kforge.export.reading import CandidateCode, read_candidate_code
+from kforge.export.tensor_maps import check_archs
 from kforge.export.translate import Derivative, Translated, translate, translate_derivative
 from kforge.task import Form, Task
 
@@ -80,7 +81,7 @@ class Export:
     def backward(self) -> str:
         """ "kernels" (the candidate's own), "recompute" (the reference's), or why there is no backward."""
         if self.options.backward == "refuse":
-            return "exported with --backward refuse"
+            return "left out when it was exported"
         if "philox" in self.translated.runtime:
             return "the operator draws random numbers, which running the reference again would draw anew"
         if self.interface.mutated:
@@ -177,11 +178,11 @@ def default_name(task: Task) -> str:
 def _check_options(task: Task, options: Options) -> None:
     name = options.name or default_name(task)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise UsageError(f"--name {name}: a package's name has lower-case letters, digits and _")
+        raise UsageError(f"{name} cannot be a package's name", "lower-case letters, digits and _, a letter first")
     for option, value, known in (
-        ("--license", options.license, LICENSES),
-        ("--backward", options.backward, BACKWARDS),
-        ("--outside", options.outside, ("reference", "raise")),
+        ("license", options.license, LICENSES),
+        ("backward", options.backward, BACKWARDS),
+        ("outside", options.outside, ("reference", "raise")),
     ):
         if value not in known:
             raise UsageError(f"{option} {value} is unknown", f"choose {', '.join(known)}")
@@ -209,10 +210,12 @@ def _autocast(task: Task, interface: Interface) -> bool:
 def _archs(evidence: Evidence, options: Options, code: CandidateCode) -> tuple[str, ...]:
     from kforge.kernel.build import check_arch
 
-    if options.archs:
-        return tuple(a if a.startswith("compute_") else check_arch(a) for a in options.archs)
-    arch = str((evidence.report or {}).get("environment", {}).get("arch") or "sm_90a")
     text = "".join(u.source.text for u in code.kernels.values())
+    if options.archs:
+        archs = tuple(a if a.startswith("compute_") else check_arch(a) for a in options.archs)
+        check_archs(archs, code, text)
+        return archs
+    arch = str((evidence.report or {}).get("environment", {}).get("arch") or "sm_90a")
     specific = re.search(r"wgmma|tcgen05|setmaxnreg|cp\.async\.bulk", text)
     number = re.sub(r"\D", "", arch)
     return (arch,) if specific else (arch, f"compute_{number}")
@@ -254,5 +257,5 @@ def next_version(folder: Path, digest: str) -> str:
         version, known = str(before["version"]), str(before["digest"])
         major, minor, patch = map(int, version.split("."))
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is damaged", "remove it, or export to another folder with --to") from error
+        raise UsageError(f"{path} is damaged", "remove it, or export to another folder") from error
     return version if known == digest else f"{major}.{minor}.{patch + 1}"

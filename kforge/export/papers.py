@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kforge import __version__
 from kforge.export.filling import facts, summary
 from kforge.export.templates import plain_file, render_template
+from kforge.export.tensor_maps import takes_maps
 from kforge.export.usage import usage
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def context(export: Export, version: str, layout: str) -> dict[str, Any]:
     text = export.task.source
     return {
         "title": f"{export.task.name} as CUDA kernels",
-        "stamp": " ".join(export.evidence.stamps),
+        "stamp": ", ".join(export.evidence.stamps),
         "problem": export.evidence.problem,
         "warnings": list(export.evidence.warnings),
         "summary": summary(export),
@@ -37,7 +38,9 @@ def context(export: Export, version: str, layout: str) -> dict[str, Any]:
             "torch>=2.6" if export.code.triton else "torch>=2.4",
             *(p for p in _TASK_PACKAGES if _uses(export, p, text)),
         ],
-        "archs": list(export.archs),
+        "archs": built_for(export, layout),
+        "judged_for": report.get("environment", {}).get("arch", ""),
+        "inputs": [a.name for a in export.interface.inputs],
         "layout": layout,
         "has_module": export.layer is not None,
         "layer": export.layer,
@@ -51,6 +54,7 @@ def context(export: Export, version: str, layout: str) -> dict[str, Any]:
         "autocast": export.autocast,
         "kernels": [
             {"name": k.name, "op": k.op, "builds": len(k.builds), "types": [dict(t) for t in k.types]}
+            | {"maps": takes_maps(k)}
             for k in export.kernels
         ],
         "public": [n for n in (export.layer, export.function) if n],
@@ -70,6 +74,11 @@ def context(export: Export, version: str, layout: str) -> dict[str, Any]:
         "attributes": dict(export.interface.attributes),
         "slower": [dict(s) for s in export.interface.slower],
     }
+
+
+def built_for(export: Export, layout: str) -> list[str]:
+    """The architectures that a package of this format holds code for: cubins have none of PTX."""
+    return [a for a in export.archs if layout != "aot" or a.startswith("sm_")]
 
 
 def _timed_gradients(export: Export) -> list[str]:
@@ -136,7 +145,7 @@ def manifest(export: Export, version: str, layout: str) -> dict[str, Any]:
         "times_ms": report.get("times_ms") or {},
         "variants": _accepted(export),
         "precision_class": report.get("precision_class", ""),
-        "architectures": list(export.archs),
+        "architectures": built_for(export, layout),
         "backward": export.backward,
         "builds": {k.name: len(k.builds) for k in export.kernels},
         "environment": environment,

@@ -15,7 +15,7 @@ from kforge.store.faults import storing
 
 MANIFEST = "manifest.json"
 HASHES = "files"
-ELSEWHERE = "choose another folder with --to"
+ELSEWHERE = "choose another folder"
 
 
 def digest(data: bytes) -> str:

@@ -26,29 +26,49 @@ BUILTINS = frozenset(
     )
 )
 RUNTIME = frozenset({"prepared", "philox"})
+MAPS = frozenset({"TensorMap"})  # how a kernel copies boxes of a tensor: an argument of a launch
 TRITON = frozenset({"cdiv", "next_power_of_2"})  # of triton itself, on the way to a grid
+CONTAINERS = frozenset({"append", "count", "extend", "get", "index", "insert", "items", "keys", "pop", "values"})
 
 
 def names_of_torch() -> frozenset[str]:
     """Last parts of the calls that the translation passes on to torch."""
     passed = {"allocation", "views", "metadata", "copies", "vendor"}
     found = {name for name, category in allowlist().torch.items() if category in passed}
-    return frozenset(found | {"resolve_conj", "resolve_neg"})
+    facts = {"get_device_capability", "get_device_properties"}  # of the GPU, from which a grid is worked out
+    return frozenset(found | facts | {"resolve_conj", "resolve_neg"})
 
 
 def check(code: CandidateCode, function: ast.FunctionDef, kernels: Collection[str]) -> None:
     """ExportError with the line of the first thing in a function that is not translated."""
+    if function.decorator_list:
+        raise code.refuse(function.decorator_list[0], "a decorator is not translated")
+    if function is not code.forward and not _launches(code, function, kernels):
+        _LaunchFree(code, kernels, function).body(function.body)
+        return
     arguments = function.args
     if arguments.vararg or arguments.kwarg or arguments.posonlyargs:
         raise code.refuse(function, "*args, **kwargs and positional-only parameters are not translated")
-    if function.decorator_list:
-        raise code.refuse(function.decorator_list[0], "a decorator is not translated")
     _Checker(code, kernels).body(function.body)
+
+
+def _launches(code: CandidateCode, function: ast.FunctionDef, kernels: Collection[str]) -> bool:
+    """Whether a function names a kernel or draws random numbers, itself or through helpers."""
+    launching, seen, pending = {*kernels, *code.triton, *RUNTIME}, {function.name}, [function]
+    while pending:
+        names = {n.id for n in ast.walk(pending.pop()) if isinstance(n, ast.Name)}
+        if names & launching:
+            return True
+        called = {name for name in names if name in code.helpers} - seen
+        seen |= called
+        pending += [code.helpers[name] for name in called]
+    return False
 
 
 class _Checker(ast.NodeVisitor):
     def __init__(self, code: CandidateCode, kernels: Collection[str]) -> None:
         self.code, self.kernels, self.torch = code, kernels, names_of_torch()
+        self.deriving = False  # within the function of a `prepared`
 
     def body(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
@@ -111,7 +131,9 @@ class _Checker(ast.NodeVisitor):
             self.visit(node.func.value)
         for argument in node.args:
             if isinstance(argument, ast.Lambda) and self.is_runtime(node):
+                self.deriving = True  # once a weight, by any of torch's operators, as the judge lets it
                 self.visit(argument.body)
+                self.deriving = False
             else:
                 self.visit(argument)
         for keyword in node.keywords:
@@ -125,7 +147,7 @@ class _Checker(ast.NodeVisitor):
     def callee(self, node: ast.Call) -> None:
         match node.func:
             case ast.Name(id=name):
-                known = BUILTINS | RUNTIME | set(self.kernels) | set(self.code.helpers)
+                known = BUILTINS | RUNTIME | MAPS | set(self.kernels) | set(self.code.helpers)
                 if name not in known:
                     raise self.code.refuse(node, f"a call of {name}() is not translated")
             case ast.Attribute(attr=name, value=ast.Name(id="math")):
@@ -137,7 +159,7 @@ class _Checker(ast.NodeVisitor):
             case ast.Attribute(attr=name, value=ast.Name(id="self")):
                 raise self.code.refuse(node, f"a call of self.{name}() is not translated")
             case ast.Attribute(attr=name):
-                if name not in self.torch:
+                if name not in self.torch and not self.deriving:
                     raise self.code.refuse(node, f"a call of .{name}() is not translated")
             case _:
                 raise self.code.refuse(node, "this call is not translated")
@@ -146,6 +168,55 @@ class _Checker(ast.NodeVisitor):
         if isinstance(node, ast.expr) and not isinstance(node, _EXPRESSIONS):
             raise self.code.refuse(node, f"'{_word(node)}' is not translated")
         super().generic_visit(node)
+
+
+class _LaunchFree(_Checker):
+    """A helper that launches nothing, such as one that works out strides: loops, lists and functions of its own too."""
+
+    def __init__(self, code: CandidateCode, kernels: Collection[str], function: ast.FunctionDef) -> None:
+        super().__init__(code, kernels)
+        inner = [n for n in ast.walk(function) if isinstance(n, ast.FunctionDef)]
+        self.inner = {n.name for n in inner}
+        self.names = {a.arg for f in inner for a in ast.walk(f.args) if isinstance(a, ast.arg)}
+        self.lists = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+    def body(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            if isinstance(statement, ast.For | ast.While | ast.FunctionDef):
+                self.visit(statement)
+            elif not isinstance(statement, ast.Break | ast.Continue):
+                super().body([statement])
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        if node.decorator_list:
+            raise self.code.refuse(node.decorator_list[0], "a decorator is not translated")
+        self.body(node.body)
+
+    def visit_For(self, node: ast.For) -> None:
+        super().visit_For(node)
+        self.body(node.orelse)
+
+    def visit_While(self, node: ast.While) -> None:
+        self.visit(node.test)
+        self.body(node.body)
+        self.body(node.orelse)
+
+    def target(self, node: ast.expr) -> None:
+        """An element of a list of the helper's own, too: a name that it assigns, and that is given by nobody."""
+        match node:
+            case ast.Subscript(value=ast.Name(id=name), slice=index) if name in self.lists - self.names:
+                self.visit(index)
+            case _:
+                super().target(node)
+
+    def callee(self, node: ast.Call) -> None:
+        match node.func:
+            case ast.Name(id=name) if name in self.inner:
+                pass
+            case ast.Attribute(attr=name) if name in CONTAINERS:
+                pass
+            case _:
+                super().callee(node)
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kforge.export.reading import CandidateCode
-from kforge.export.subset import RUNTIME, check
+from kforge.export.subset import MAPS, RUNTIME, check
 
 KERNELS = "kernels"
 
@@ -22,7 +22,7 @@ class Translated:
     """Functions as source. state: dotted path of each tensor of the module that forward reads -> its argument's name.
 
     launching: forward and helpers; faking: the same without launches; recording: with every branch taken.
-    runtime: which of prepared and philox they call.
+    runtime: which of prepared and philox they call. maps: whether they make tensor maps.
     """
 
     launching: str = field(repr=False)
@@ -31,6 +31,7 @@ class Translated:
     state: Mapping[str, str]
     inputs: tuple[str, ...]
     runtime: frozenset[str]
+    maps: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def translate(code: CandidateCode, state: Mapping[str, Any], attributes: Mapping
         check(code, function, code.kernels)
     inputs = tuple(a.arg for a in code.forward.args.args[1:] + code.forward.args.kwonlyargs)
     rewriter = _Rewriter(code, state, attributes, set(inputs) | _locals(code.forward))
-    forward = rewriter.visit(copy.deepcopy(code.forward))
+    forward = rewriter.visit(rewriter.without_aliases(copy.deepcopy(code.forward), inputs))
     forward.args = ast.arguments(
         posonlyargs=[],
         args=[ast.arg(name) for name in (*inputs, *rewriter.state.values())],
@@ -95,6 +96,7 @@ def translate(code: CandidateCode, state: Mapping[str, Any], attributes: Mapping
         state=dict(rewriter.state),
         inputs=inputs,
         runtime=frozenset(called & RUNTIME),
+        maps=bool(called & MAPS),
     )
 
 
@@ -132,6 +134,27 @@ class _Rewriter(ast.NodeTransformer):
         self.code, self.known, self.attributes, self.taken = code, state, attributes, taken
         self.state: dict[str, str] = {}
 
+    def without_aliases(self, forward: ast.FunctionDef, inputs: tuple[str, ...]) -> ast.FunctionDef:
+        """forward without `w = self.weight`: `w` is the argument then, by its path's name where that is free."""
+        names = [n for n in ast.walk(forward) if isinstance(n, ast.Name)]
+        stored = [n.id for n in names if isinstance(n.ctx, ast.Store)]
+        kept: list[ast.stmt] = []
+        for statement in forward.body:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value):
+                    path = (_dotted(value) or "").removeprefix("self.")
+                    known = path in self.known and path not in self.state
+                    if known and stored.count(name) == 1 and name not in inputs:
+                        wanted = path.replace(".", "_")
+                        self.state[path] = chosen = name if wanted in self.taken else wanted
+                        self.taken.add(chosen)
+                        for n in names:
+                            n.id = chosen if n.id == name else n.id
+                        continue
+            kept.append(statement)
+        forward.body = kept
+        return forward
+
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         path = _dotted(node)
         if path is None or not path.startswith("self."):
@@ -167,8 +190,9 @@ class _Rewriter(ast.NodeTransformer):
         if use is None:
             return node
         names = [p.name for p in use.definition.arguments]
-        given = dict(zip(names, node.args, strict=False)) | {str(k.arg): k.value for k in node.keywords}
-        if set(given) != set(names) or len(node.args) > len(names):
+        args = _spelled_out(node.args, len(names) - len(node.keywords))
+        given = dict(zip(names, args, strict=False)) | {str(k.arg): k.value for k in node.keywords}
+        if set(given) != set(names) or len(args) > len(names):
             raise self.code.refuse(node, f"{launched} takes {', '.join(names)}")
         function = ast.Attribute(ast.Name(KERNELS, ast.Load()), use.definition.name, ast.Load())
         return ast.copy_location(ast.Call(function, [given[n] for n in names], []), node)
@@ -188,6 +212,17 @@ class _Rewriter(ast.NodeTransformer):
             self.taken.add(name)
             self.state[path] = name
         return self.state[path]
+
+
+def _spelled_out(args: list[ast.expr], count: int) -> list[ast.expr]:
+    """A launch's arguments with the items of its one `*name` in place of it; count: how many there are in all."""
+    starred = [k for k, a in enumerate(args) if isinstance(a, ast.Starred)]
+    match [args[k] for k in starred]:
+        case [ast.Starred(value=ast.Name(id=name))]:
+            (at,) = starred
+            items = [ast.parse(f"{name}[{k}]", mode="eval").body for k in range(count - len(args) + 1)]
+            return [*args[:at], *items, *args[at + 1 :]]
+    return args
 
 
 def _dotted(node: ast.expr) -> str | None:
@@ -224,6 +259,12 @@ class _WithoutLaunches(ast.NodeTransformer):
 
 class _EveryBranch(ast.NodeTransformer):
     """Branches that launch are taken one after the other, and nothing is refused: to see what each kernel is given."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        body = _visited(self, node.body)
+        # A branch that was left by a return is followed by what stands behind it.
+        node.body = [s for k, s in enumerate(body) if not isinstance(s, ast.Return) or k == len(body) - 1]
+        return node
 
     def visit_If(self, node: ast.If) -> ast.stmt | list[ast.stmt] | None:
         launches = any(_is_launch(s) for s in ast.walk(node) if isinstance(s, ast.stmt))

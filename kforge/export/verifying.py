@@ -13,6 +13,7 @@ from kforge.kernel.candidate import Candidate
 
 if TYPE_CHECKING:
     from kforge.environment.report import Report
+    from kforge.worker import Zygote
 
 _FORWARD, _BACKWARD, _PAIR = "translated_forward", "translated_backward", "TranslatedPair"
 
@@ -100,7 +101,9 @@ def _pair(export: Export) -> str:
     return "\n".join(lines)
 
 
-def judge_translation(export: Export, plan: str, device: str, emit: Any, work: Any) -> Report:
+def judge_translation(
+    export: Export, plan: str, device: str, emit: Any, work: Any, zygote: Zygote | None = None
+) -> Report:
     """The report on the translated forward; ExportError when it is not verified. No timing."""
     from kforge.environment import evaluate, prepare
     from kforge.environment.report import Status
@@ -115,6 +118,7 @@ def judge_translation(export: Export, plan: str, device: str, emit: Any, work: A
         device=device,
         on_event=lambda kind, data: emit(kind, {"candidate": candidate.digest} | dict(data)),
         reference=prepare(task, device, folder=work),
+        zygote=zygote,
         timing=False,
     )
     if report.status is not Status.VERIFIED:

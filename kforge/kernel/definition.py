@@ -77,12 +77,27 @@ class Definition:
                 raise self._none_holds(name, condition, chosen)
         return chosen
 
+    def foreseen(self, sizes: Env, overrides: Mapping[str, Constant]) -> dict[str, Constant]:
+        """The constants of a call as far as constants and element sizes decide: any other part of a condition is taken
+        to hold, and `tuned` as not to be there. sizes: `sizeof T` entries. overrides: an unknown name is ignored.
+        """
+        chosen = {name: overrides.get(name, value) for name, value in self.constants.items()}
+        for name in filter(chosen.__contains__, self.require):
+            known = [p for p in self.require[name].parts if p.names <= chosen.keys() and not p.pointers]
+            values = (chosen[name], *self._next(name, chosen))
+            met = (v for v in values if all(p.evaluate({**sizes, **chosen, name: v}) for p in known))
+            chosen[name] = next(met, chosen[name])
+        return chosen
+
+    def _next(self, name: str, chosen: Mapping[str, Constant]) -> tuple[Constant, ...]:
+        """The values of a constant that are tried after the one chosen, in turn."""
+        space = self.tune.get(name, ())
+        return space[space.index(chosen[name]) + 1 :] if name in chosen and chosen[name] in space else space
+
     def _meet(self, name: str, condition: Expression, env: Env, chosen: dict[str, Constant]) -> None:
         if condition.evaluate({**env, **chosen}):
             return
-        space = self.tune.get(name, ())
-        after = space.index(chosen[name]) + 1 if name in chosen and chosen[name] in space else 0
-        for value in space[after:]:
+        for value in self._next(name, chosen):
             if condition.evaluate({**env, **chosen, name: value}):
                 chosen[name] = value
                 return

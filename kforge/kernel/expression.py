@@ -109,6 +109,13 @@ class Expression:
                 raise LaunchError(f"'{self.text}' does not fit 64 bits: {v}")
         return value
 
+    @property
+    def parts(self) -> tuple[Expression, ...]:
+        """What must hold together for this to hold: the sides of its `and`, or itself."""
+        if isinstance(self.tree, Bool) and self.tree.op == "and":
+            return tuple(part for side in self.tree.operands for part in _expression(self.text, side).parts)
+        return (self,)
+
     def to_cpp(self, rename: Mapping[str, str] | None = None) -> str:
         """The same in C++17, over rendering.CPP_PRELUDE; a tuple renders as `{a, b, c}`. Names may be renamed."""
         from kforge.kernel.rendering import render
@@ -119,7 +126,10 @@ class Expression:
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Expression:
     """Parse; BuildError names the text and the place where it stops making sense."""
-    tree = _Parser(text).parse()
+    return _expression(text, _Parser(text).parse())
+
+
+def _expression(text: str, tree: Node) -> Expression:
     names: set[str] = set()
     pointers: set[str] = set()
     types: set[str] = set()

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.errors import BuildError, LaunchError
+from kforge.kernel import hooks
 from kforge.kernel.build import DEFAULT_ARCH, Build
 from kforge.kernel.ctypes_table import canonical
+from kforge.kernel.ctypes_table import element as element_of
 from kforge.kernel.definition import Definition
 from kforge.kernel.occupancy import occupancy
 from kforge.kernel.prepare import Constant
@@ -62,13 +64,17 @@ def kernel_report(kernel: Kernel, arch: str = DEFAULT_ARCH) -> list[KernelResour
 
 
 def static_report(
-    candidate: Path | str, arch: str = DEFAULT_ARCH, types: Mapping[str, str] | None = None
+    candidate: Path | str,
+    arch: str = DEFAULT_ARCH,
+    types: Mapping[str, str] | None = None,
+    element: str = "float",
 ) -> list[dict[str, Any]]:
-    """Build every Kernel that a candidate declares, at its declared constants, and report ptxas's figures.
+    """Build every Kernel that a candidate declares, and report ptxas's figures: at its declared constants, or the next
+    ones where `require` rules these out for every call, or those of `overrides` that are in force.
 
     candidate: a candidate's folder or .py file, whose Kernel(...) calls are read from the syntax tree (literal
     arguments only), or CUDA source text, of which all kernels that need no constants are built. types: C type per
-    name in `types=`; float where absent. Dynamic shared memory enters occupancy only where it needs no argument.
+    name in `types=`; `element` where absent. Dynamic shared memory enters occupancy only where it needs no argument.
     BuildError when a source does not compile.
     """
     if isinstance(candidate, str) and "__global__" in candidate:
@@ -79,9 +85,16 @@ def static_report(
         folder = path if path.is_dir() else path.parent
         files = sorted(folder.glob("*.py")) if path.is_dir() else [path]
         declared = [call for file in files for call in declared_kernels(file.read_text())]
-    made = [_prepare(name, keywords, folder, types or {}) for name, keywords in declared]
+    made = [_prepare(name, keywords, folder, types or {}, element) for name, keywords in declared]
+
+    def report(kernel: tuple[Module, Definition, dict[str, str]]) -> dict[str, Any]:
+        module, definition, bound = kernel
+        sizes = {f"sizeof {name}": element_of(ctype).size for name, ctype in bound.items()}
+        constants = definition.foreseen(sizes, hooks.state.of(definition.name))
+        return _report(module, definition, constants, bound, arch).as_dict()
+
     with ThreadPoolExecutor(max_workers=BUILDS_AT_ONCE) as pool:  # the compiler works outside Python's lock
-        return [found.as_dict() for found in pool.map(lambda m: _report(m[0], m[1], m[2], arch), made)]
+        return list(pool.map(report, made))
 
 
 def declared_kernels(source: str) -> list[tuple[str, dict[str, Any]]]:
@@ -149,7 +162,7 @@ def resources(
 
 
 def _prepare(
-    name: str, keywords: dict[str, Any], folder: Path, types: Mapping[str, str]
+    name: str, keywords: dict[str, Any], folder: Path, types: Mapping[str, str], element: str
 ) -> tuple[Module, Definition, dict[str, str]]:
     """A declared kernel with its module and the C type of each of its type names."""
     from kforge.kernel.kernel import Kernel
@@ -165,11 +178,13 @@ def _prepare(
         source = folder / source
     module = Module(source, tuple(keywords.pop("include", ())), keywords.pop("compiler", "auto"))
     definition = Kernel(name, module, **keywords).definition
-    return module, definition, {n: types.get(n, canonical(s) or "float") for n, s in definition.types.items()}
+    return module, definition, {n: types.get(n, canonical(s) or element) for n, s in definition.types.items()}
 
 
-def _report(module: Module, definition: Definition, bound: Mapping[str, str], arch: str) -> KernelResources:
-    constants = dict(definition.constants)
+def _report(
+    module: Module, definition: Definition, constants: Mapping[str, Constant], bound: Mapping[str, str], arch: str
+) -> KernelResources:
+    constants = dict(constants)
     built, _ = module.build(definition, constants, dict(bound), arch)
     instance = module.instance(definition, constants, dict(bound))
     threads, dynamic = _static(definition, "block", constants), _static(definition, "shared", constants)

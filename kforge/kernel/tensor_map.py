@@ -10,7 +10,7 @@ import ctypes
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kforge.errors import LaunchError
@@ -25,12 +25,12 @@ SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # bytes -> CUtensorMapSwizzle
 PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}  # bytes -> CUtensorMapL2promotion
 FILLS = {"zero": 0, "nan": 1}  # -> CUtensorMapFloatOOBfill
 # dtype -> CUtensorMapDataType. TF32 (11) is asked for by `tf32=True`.
-_DTYPES = {
+DTYPES = {
     "uint8": 0, "int8": 0, "bool": 0, "float8_e4m3fn": 0, "float8_e5m2": 0, "uint16": 1, "int16": 1, "uint32": 2,
     "int32": 3, "uint64": 4, "int64": 5, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
 }  # fmt: skip
-_TF32 = 11
-_FLOATS = {6, 7, 8, 9, _TF32}
+TF32 = 11
+FLOATS = {6, 7, 8, 9, TF32}
 # What the emulator reads: magic, pointer, four strides in bytes, five sizes, five box sizes, rank, element bytes,
 # swizzle in bytes, fill, data type.
 _EMULATED = struct.Struct("<QQ4Q5I5HHHHBB")
@@ -57,9 +57,9 @@ class TensorMap:
     oob: str = "zero"
     tf32: bool = False
 
-    @property
+    @cached_property
     def key(self) -> tuple:
-        """All that two calls must share to be encoded alike, but for the address."""
+        """All that two calls must share to be encoded alike, but for the address. A map is made anew for each call."""
         x = self.x
         return (
             x.shape,
@@ -96,15 +96,15 @@ def dimensions(tensor_map: TensorMap, where: str) -> tuple[int, list[int], list[
         return LaunchError(f"{where}: {what}", hint)
 
     dtype = str(x.dtype).removeprefix("torch.")
-    if dtype not in _DTYPES:
+    if dtype not in DTYPES:
         raise refuse(f"a tensor map cannot hold {dtype}")
     if tensor_map.tf32 and dtype != "float32":
         raise refuse(f"tf32=True rounds float32, and this is {dtype}")
-    kind, size = _TF32 if tensor_map.tf32 else _DTYPES[dtype], x.element_size()
+    kind, size = TF32 if tensor_map.tf32 else DTYPES[dtype], x.element_size()
     for name, table in (("swizzle", SWIZZLES), ("l2", PROMOTIONS), ("oob", FILLS)):
         if getattr(tensor_map, name) not in table:
             raise refuse(f"{name} = {getattr(tensor_map, name)!r} is none of {', '.join(map(str, table))}")
-    if tensor_map.oob == "nan" and kind not in _FLOATS:
+    if tensor_map.oob == "nan" and kind not in FLOATS:
         raise refuse(f"oob='nan' needs a floating type, and this is {dtype}")
     if str(x.layout) != "torch.strided" or x.is_conj() or x.is_neg():
         raise refuse("a tensor map needs a plain strided tensor")

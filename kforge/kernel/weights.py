@@ -47,6 +47,11 @@ def prepared(param: torch.Tensor, fn: Callable[[torch.Tensor], T]) -> T:
     return value
 
 
+def forget() -> None:
+    """Drop all derived weights: what is asked for next is derived again. For timing what that costs."""
+    _cache.clear()
+
+
 def _identity(fn: Callable[..., Any]) -> Hashable:
     """A lambda written in `forward` is a new object on each call, but the same code."""
     code = getattr(fn, "__code__", None)

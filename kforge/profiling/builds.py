@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +17,20 @@ if TYPE_CHECKING:
     from kforge.profiling.sources.ncu import Profiled
     from kforge.task import Cost
 
+AT_ONCE = 4  # disassemblers
+
 
 def disassembled(
     kernels: Sequence[KernelEvidence], cubins: Mapping[str, Path], files: Sequence[str]
 ) -> dict[str, KernelSass]:
-    """SASS by kernel name; each cubin is read once. Unavailable without a disassembler."""
+    """SASS by kernel name; each cubin is read once, all side by side. Unavailable without a disassembler."""
     from kforge.profiling.sources import sass
 
     found: dict[str, KernelSass] = {}
-    for cubin in dict.fromkeys(cubins.values()):
-        listing = sass.disassemble(cubin, files)
+    distinct = list(dict.fromkeys(cubins.values()))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        listings = list(pool.map(lambda cubin: sass.disassemble(cubin, files), distinct))
+    for cubin, listing in zip(distinct, listings, strict=True):
         for kernel in kernels:
             if cubins.get(kernel.name) == cubin and kernel.symbol in listing:
                 found[kernel.name] = sass.summarise(listing[kernel.symbol])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kforge.profiling.agreement import agree, other_values
+from kforge.profiling.effort import Effort
 from kforge.profiling.samples import CANDIDATE, LIE, TRUSTED, Bound, Samples
 from kforge.profiling.statistics import MIN_NOISE, median, pooled, ratio_of_rounds, verdict
 from kforge.worker.timer import Timer, graphed, in_turn, make_timer, replayed, steady_overhead
@@ -27,29 +28,14 @@ _MIN_ROUNDS, _MAX_ITERATIONS = 3, 500
 _MAX_LATENCY_S = 5e-4  # of a request and its answer; a child that claims more is not believed
 _LEAD = 2  # calls ahead of a batch, under no clock: the GPU changes hands, the host wakes up
 _REFUSALS = 6  # rounds in which the clocks disagreed, and hardly one in which they did not: it is not believed
-_LEAST_CALLS, _MOST_CALLS = 4, 400  # of a graph that is replayed
+_LEAST_CALLS, _MOST_CALLS = 4, 512  # of a graph that is replayed
 _LONG_MS = 5.0  # calls in which no slow host shows
 _HOST_CALLS = 16
 _STEADY: dict[str, float] = {}  # what a call cost the judge beside itself when that was measured last, by device
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How long a timing may take.
-
-    rounds: accepted ones wanted, up to `patience` times as many while the verdict is open. batch_s: seconds of one
-    side's batch. budget_s: seconds after which three rounds are enough. graph_s: seconds of one graph of a replay.
-    """
-
-    rounds: int = 8
-    patience: int = 3
-    batch_s: float = 0.02
-    budget_s: float = 1.5
-    graph_s: float = 1.5e-3
-
-
-QUICK = Effort(rounds=4, patience=1, batch_s=0.008, budget_s=0.25, graph_s=3e-4)
-STANDARD = Effort()
+# A baseline's name -> the function, the calls of a replay of it, and their graph, over inputs of its own.
+Captured = dict[str, tuple[Callable[..., Any], int, Callable[[], Any]]]
 
 
 @dataclass
@@ -86,15 +72,25 @@ def _lead(count: int) -> int:
 
 
 class Comparison:
-    """The judge's inputs, timer and calibration, and the sides that take turns."""
+    """The judge's inputs, timer and calibration, and the sides that take turns.
+
+    captured: keeps the replays of baselines for later comparisons on the same values.
+    """
 
     def __init__(
-        self, child: Child, call: Call, mutated: Sequence[int], wrappers: Sequence[str], effort: Effort
+        self,
+        child: Child,
+        call: Call,
+        mutated: Sequence[int],
+        wrappers: Sequence[str],
+        effort: Effort,
+        captured: Captured | None = None,
     ) -> None:
         from kforge.task.call import clone_call
         from kforge.worker.tensors import tensor_leaves
 
         self.child, self.wrappers, self.effort = child, wrappers, effort
+        self.captured = {} if captured is None else captured
         self.stages: dict[str, float] = {}
         self.skipped: dict[str, str] = {}
         self.sides: list[Side] = []
@@ -235,11 +231,13 @@ class Comparison:
         """Rounds with L2 flushed before every call, of plain calls and graphs."""
         begin = time.perf_counter()
         overhead_s = self.bare_ms * 1e-3
-        counts = [self._iterations(side.call_s + overhead_s) for side in self.sides]
-        for i, side in enumerate(self.sides):  # caches settle; the estimate of a call gets real
-            found = median(side.batch(min(4, counts[i])))
-            counts[i] = self._iterations(found * 1e-3 + overhead_s)
+        each_s = []
+        for side in self.sides:  # caches settle; the estimate of a call gets real
+            found = median(side.batch(min(4, self._iterations(side.call_s + overhead_s))))
+            each_s.append(found * 1e-3 + overhead_s)
             self.short = self.short or ((side.name, side.wrapper) == (CANDIDATE, "plain") and self._too_short(found))
+        batch_s = self.effort.short_s if self.short else self.effort.batch_s
+        counts = [self._iterations(seconds, batch_s) for seconds in each_s]
         self.kept = self._turns(self.sides, counts, _MIN_ROUNDS if self.short else None)
         self._stage("rounds", begin)
 
@@ -256,7 +254,7 @@ class Comparison:
         refused: list[Round] = []
         while len(accepted) >= _MIN_ROUNDS or len(refused) < (few or _REFUSALS):
             samples = [[found.samples[i] for found in accepted] for i in range(len(sides))]
-            if self._enough(sides, samples, wanted, patience, time.perf_counter() > end):
+            if self._enough(sides, samples, wanted, patience, time.perf_counter() > end, self.effort.every):
                 break
             found = self._round(sides, counts)
             fits = all(bound.accepted for bound in self._bounds([found]).values())
@@ -272,9 +270,14 @@ class Comparison:
 
     @staticmethod
     def _enough(
-        sides: Sequence[Side], rounds: Sequence[Sequence[Sequence[float]]], wanted: int, patience: int, late: bool
+        sides: Sequence[Side],
+        rounds: Sequence[Sequence[Sequence[float]]],
+        wanted: int,
+        patience: int,
+        late: bool,
+        every: int = 4,
     ) -> bool:
-        """Whether the rounds made so far will do; every fourth beyond `wanted` it is asked what they say.
+        """Whether the rounds made so far will do; from `wanted` on it is asked every so many what they say.
 
         More would change nothing once the interval against the fastest baseline lies on one side of the least noise.
         """
@@ -283,7 +286,7 @@ class Comparison:
             return False
         if late or count >= wanted * patience:
             return True
-        if count < wanted or (count - wanted) % 4:
+        if count < wanted or (count - wanted) % every:
             return False
         medians = [median(pooled(found)) for found in rounds]
         ours = [i for i, side in enumerate(sides) if side.name == CANDIDATE]
@@ -293,10 +296,10 @@ class Comparison:
         best, rival = (min(group, key=medians.__getitem__) for group in (ours, theirs))
         return verdict(ratio_of_rounds(rounds[rival], rounds[best]), MIN_NOISE) != "unclear"
 
-    def _iterations(self, seconds_each: float) -> int:
+    def _iterations(self, seconds_each: float, batch_s: float | None = None) -> int:
         """Calls of a batch, within reason; one where a single call takes a tenth of a second."""
-        least = 1 if seconds_each > 0.1 else 3
-        return max(least, min(_MAX_ITERATIONS, math.ceil(self.effort.batch_s / max(seconds_each, 1e-7))))
+        least, wanted_s = 1 if seconds_each > 0.1 else 3, batch_s or self.effort.batch_s
+        return max(least, min(_MAX_ITERATIONS, math.ceil(wanted_s / max(seconds_each, 1e-7))))
 
     def _round(self, sides: Sequence[Side], counts: Sequence[int]) -> Round:
         """One batch of every side."""
@@ -344,6 +347,7 @@ class Comparison:
         plain = {side.name: side for side in self.sides if side.wrapper == "plain"}
         call_s = max(1e-6, median(pooled(plain[CANDIDATE].rounds)) * 1e-3)  # a liar may say zero
         calls = max(_LEAST_CALLS, min(_MOST_CALLS, int(self.effort.graph_s / call_s)))
+        calls = 1 << round(math.log2(calls))  # the graphs of baselines serve other candidates too
         armed = self.child.arm(self.call, ("plain", "replay"), replay=calls)
         if armed.problems:
             self.skipped[f"{CANDIDATE}/replay"] = "; ".join(armed.problems.values())
@@ -357,9 +361,15 @@ class Comparison:
         for name, fn in self.functions.items():
             if getattr(fn, "captures_itself", False):
                 continue
+            made_for, made_of, made = self.captured.get(name, (None, 0, None))
             try:
-                alone = [lambda fn=fn: fn(*args, **kwargs)]  # type: ignore[misc]
-                run = replayed(alone if self.restore else in_turn(fn, args, kwargs), calls)
+                if made is not None and made_for is fn and made_of == calls:
+                    run = made
+                elif self.restore is not None:
+                    run = replayed([lambda fn=fn: fn(*args, **kwargs)], calls)  # type: ignore[misc]
+                else:
+                    run = replayed(in_turn(fn, args, kwargs), calls)
+                    self.captured[name] = fn, calls, run
             except RuntimeError as error:
                 self.skipped[f"{name}/replay"] = str(error)[:500]
                 continue

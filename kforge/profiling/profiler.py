@@ -51,6 +51,7 @@ class Profiler:
     folder: the candidate's. share: makes the emulator ready for a folder and names what its process must read besides.
     counters: whether ncu is asked.
     timed: whether the call is timed. baselines_us: of eager and compile-default where they were timed.
+    overrides: constants by kernel, of a configuration that is not the declared one.
     tell: hears which source is asked. quiet: set when no other thread runs the user's code (None: none does), of
     which `collect` may need another call.
     """
@@ -70,6 +71,7 @@ class Profiler:
     energy: bool = False
     timed: bool = True
     baselines_us: Mapping[str, float] = field(default_factory=dict)
+    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda _: None
     quiet: threading.Event | None = None
 
@@ -362,6 +364,7 @@ class Profiler:
             self.init,
             state.tensors,
             module.training,
+            self.overrides,
             nonpersistent=[name for name in state.tensors if name not in state.persistent],
             precision=self.task.precision,
             timer=timer,

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.errors import KforgeError
-from kforge.profiling.comparison import QUICK, STANDARD, Comparison, Effort
+from kforge.profiling.comparison import Captured, Comparison
+from kforge.profiling.effort import QUICK, STANDARD, Effort
 from kforge.profiling.gpu_state import gpu_state
 from kforge.profiling.samples import CANDIDATE, Bound, Samples, Timing
 from kforge.profiling.statistics import median, noise_floor
@@ -39,13 +40,15 @@ def time_against(
     precision: str = "highest",
     slowest_call_s: float = 5.0,
     warm: bool = False,
+    captured: Captured | None = None,
 ) -> Timing:
     """Time the child's loaded candidate (load(timer=True)) against baselines that the judge calls in its own process.
 
     baselines: name -> callable with the reference's parameters. mutated: numbers of the input tensors that a call
     changes, restored outside the time. wrappers: "plain", "graph" (CUDA graph over static input copies, both sides).
     At least 3 rounds are made whatever the budget; a baseline slower than `slowest_call_s` a call is skipped, with a
-    word. warm: plain calls with a warm L2 besides. ChildFailed when the candidate fails. Everything runs under
+    word. warm: plain calls with a warm L2 besides. captured: what a timing against the same baselines on the same
+    values has left, and the next one may use. ChildFailed when the candidate fails. Everything runs under
     torch.no_grad at the task's precision.
     """
     import torch
@@ -58,7 +61,7 @@ def time_against(
     on_gpu = child.device != "cpu"
     place = torch.cuda.device(child.device) if on_gpu else nullcontext()
     with torch.no_grad(), matmul_precision(Precision(precision)), place:
-        match = Comparison(child, call, mutated, wrappers, effort)
+        match = Comparison(child, call, mutated, wrappers, effort, captured)
         started = time.perf_counter()
         for name, fn in baselines.items():
             match.add_baseline(name, fn, slowest_call_s)

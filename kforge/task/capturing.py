@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kforge.errors import KforgeError, TaskError
 from kforge.task.call import Call, call_leaves
+from kforge.task.checks import unchecked, unchecked_distributions
 from kforge.task.device import move_call, redirect_cuda
 from kforge.task.form import Form
 from kforge.task.graph import Capture, Origin
@@ -190,6 +191,7 @@ def _tracing(task: Task, module: torch.nn.Module, call: Call) -> Iterator[None]:
         stack.enter_context(task.conditions(module, call))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(torch.fx.traceback.preserve_node_meta())
+        stack.enter_context(unchecked_distributions())
         stack.enter_context(_line_mode(task.path))
         yield
 
@@ -226,10 +228,11 @@ def _line_mode(path: Path) -> Any:
             frame: Any = sys._getframe(2)
             while frame is not None and frame.f_code.co_filename != file:
                 frame = frame.f_back
+            traced = unchecked(func)
             if frame is None:
-                return func(*args, **(kwargs or {}))
+                return traced(*args, **(kwargs or {}))
             with torch.fx.traceback.annotate({LINE: frame.f_lineno, CALL: getattr(func, "__name__", "")}):
-                return func(*args, **(kwargs or {}))
+                return traced(*args, **(kwargs or {}))
 
     return Lines()
 

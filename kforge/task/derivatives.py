@@ -47,12 +47,18 @@ def derivatives() -> dict[Any, Callable[..., Any]]:
         *("tanh_backward", "sigmoid_backward", "threshold_backward", "elu_backward", "leaky_relu_backward"),
         *("hardtanh_backward", "hardsigmoid_backward", "hardswish_backward", "softplus_backward"),
         *("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward"),
+        *("native_batch_norm_backward", "cudnn_batch_norm", "cudnn_batch_norm_backward", "batch_norm_backward"),
+        *("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward"),
+        *("rrelu_with_noise_backward", "soft_margin_loss_backward"),
         *("log_sigmoid_backward", "native_dropout_backward", "value_selecting_reduction_backward"),
     )
     found = dict(get_decompositions([getattr(aten, name) for name in names if hasattr(aten, name)]))
     found[aten.nll_loss_backward.default] = _nll_loss_backward
     found[aten.slice_backward.default] = _slice_backward
     found[aten.select_backward.default] = _select_backward
+    found[aten.softshrink_backward.default] = found[aten.hardshrink_backward.default] = _shrink_backward
+    for rank in (1, 2, 3):
+        found[getattr(aten, f"upsample_nearest{rank}d_backward").default] = _nearest_backward
     found[aten.scatter_add.default] = _scatter_add
     found[aten.scatter_add_.default] = lambda x, *rest: x.copy_(_scattered(x, *rest))
     return found
@@ -81,6 +87,22 @@ def _nll_loss_backward(
     if weight is not None:
         grad = grad * weight.unsqueeze(0)
     return torch.where(hit, grad, torch.zeros((), dtype=x.dtype, device=x.device)).to(x.dtype)
+
+
+def _shrink_backward(grad: torch.Tensor, x: torch.Tensor, bound: float) -> torch.Tensor:
+    """Nothing within the bounds, all beyond them."""
+    import torch
+
+    inside = torch.logical_and(x >= -bound, x <= bound)
+    return torch.where(inside, torch.zeros((), dtype=grad.dtype, device=grad.device), grad)
+
+
+def _nearest_backward(grad: torch.Tensor, size: list[int], shape: list[int], *factors: float | None) -> torch.Tensor:
+    """The sum over the copies of each element, where all have equally many."""
+    if any(out % n for out, n in zip(size, shape[2:], strict=True)):
+        return NotImplemented
+    wide = [k for out, n in zip(size, shape[2:], strict=True) for k in (n, out // n)]
+    return grad.reshape(*shape[:2], *wide).sum(list(range(3, 3 + 2 * len(size), 2)))
 
 
 def _slice_backward(grad: torch.Tensor, sizes: list[int], dim: int, start: int, end: int, step: int) -> torch.Tensor:

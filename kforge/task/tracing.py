@@ -179,7 +179,8 @@ def trace_make_fx(module: torch.nn.Module, call: Call, differentiates: bool = Fa
     order = [n.name for n in graph.nodes if n.op == "placeholder"]
     inputs.sort(key=lambda ref: order.index(ref.node))
     graph_module.recompile()
-    if any("native_batch_norm.default" in str(n.target) and n.args[5] for n in graph.nodes if n.op == "call_function"):
+    norms = [n for n in graph.nodes if n.op == "call_function" and "native_batch_norm.default" in str(n.target)]
+    if any(n.args[5] and n.args[3] is not None for n in norms):
         raise RuntimeError("running statistics are updated inside one operator")  # a hidden mutation: not functional
     return Traced(graph_module, tuple(inputs), tuple(mutations), constants, out_spec)
 

@@ -151,6 +151,7 @@ def call_reply(
         reseeded=bool(answer["reseeded"]),
         hidden_told=bool(answer["hidden_told"]),
         late=int(answer["late"]),
+        unbuilt=int(answer["unbuilt"]),
         seconds=float(answer["seconds"]),
         wall_s=wall,
     )

@@ -31,6 +31,8 @@ from kforge.worker.timed import Timing
 from kforge.worker.timer import make_timer
 
 _TEXT_LIMIT = 16 << 10
+_CLOCKED = ("calibrate", "time", "replay")  # the judge's clock runs over these, and the next one comes at once
+_AWAKE_S = 0.002  # so long it is waited for without sleep, as the judge waits for the answer
 _START_LIMIT = 64 << 20  # the judge's own messages (a large tree of inputs) are trusted
 
 
@@ -92,6 +94,7 @@ class Server:
             "attach": self.attach,
             "detach": self.detach,
             "resources": self.resources,
+            "figures": self.figures,
             "load": self.load,
             "warm": self.warm,
             "call": self.call,
@@ -114,12 +117,14 @@ class Server:
 
     def run(self, hello: dict[str, Any], timer: bool) -> NoReturn:
         self.answer(lambda: {**hello, **self.warm_up(timer)})
+        awake_s = 0.0
         while True:
             try:
-                request = self.channel.receive()
+                request = self.channel.receive(awake_s=awake_s)
             except ChildFailed:  # the judge closed the line
                 os._exit(0)
             self.answer(lambda: self.handlers[request["op"]](request))  # noqa: B023 - called at once
+            awake_s = _AWAKE_S if request["op"] in _CLOCKED and self.device != "cpu" else 0.0
 
     def answer(self, handler: Callable[[], dict[str, Any]]) -> None:
         """Run a handler and send its answer; whatever the candidate's code raises becomes a message."""
@@ -151,7 +156,13 @@ class Server:
 
     def warm_up(self, timer: bool) -> dict[str, Any]:
         """Before any candidate code: the context on a GPU, and the timer; on the CPU what fresh memory holds."""
-        begin = time.perf_counter()
+        begin = before = time.perf_counter()
+        took: dict[str, float] = {}
+
+        def done(part: str) -> None:
+            nonlocal before
+            took[part], before = time.perf_counter() - before, time.perf_counter()
+
         if self.device == "cpu":
             self.poison = poison.set_pattern(poison.PATTERNS[0])
         else:
@@ -160,12 +171,17 @@ class Server:
             if self.guard_library:  # before torch allocates anything
                 self.guard = Guard(Path(self.guard_library))
                 self.poison = "in force: allocations between guard bands, holding one of two patterns"
+                done("guard")
             torch.cuda.set_device(self.device)
+            done("context")
             torch.zeros(1, device=self.device)
             torch.cuda.synchronize()
+            done("first kernel")
             if timer:
                 make_timer(self.device)
-        return {"context_s": time.perf_counter() - begin, "pid": os.getpid(), "poison": self.poison}
+                done("timer")
+        whole = time.perf_counter() - begin
+        return {"context_s": whole, "context_parts_s": took, "pid": os.getpid(), "poison": self.poison}
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -216,9 +232,17 @@ class Server:
 
     def resources(self, request: dict[str, Any]) -> dict[str, Any]:
         """Build the declared kernels and read the compiler's figures; none of the candidate's Python runs."""
-        from kforge.kernel import static_report
+        from kforge.kernel import hooks, static_report
 
-        return {"kernels": static_report(self.folder, request["arch"])}
+        with hooks.overrides(request["overrides"]):
+            return {"kernels": static_report(self.folder, request["arch"], element=request["element"])}
+
+    def figures(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The compiler's figures on what calls of this process have built."""
+        from kforge.kernel import hooks, kernel_report
+
+        reports = [kernel_report(kernel, request["arch"]) for kernel in hooks.kernels()]
+        return {"kernels": [found.as_dict() for report in reports for found in report]}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Import the module, construct ModelNew, move it, copy the state by name."""

@@ -133,13 +133,27 @@ class Child(Exchange):
             else:
                 entry.unlink(missing_ok=True)
 
-    def resources(self, candidate: Candidate, arch: str) -> list[dict[str, Any]]:
+    def resources(
+        self,
+        candidate: Candidate,
+        arch: str,
+        element: str = "float",
+        overrides: Mapping[str, Any] | None = None,
+    ) -> list[dict[str, Any]]:
         """In phase build: what the compiler says of each declared kernel (kernel/report.py lists the fields).
 
+        element: C type of what a kernel's `types=` binds. overrides: constants per kernel instead of declared ones.
         ChildFailed as for every request; `error` holds a BuildError with its log, or what is missing.
         """
         self._clean(candidate)
-        answer = self._request("resources", arch=arch)
+        given = {kernel: dict(values) for kernel, values in (overrides or {}).items()}
+        answer = self._request("resources", arch=arch, element=element, overrides=given)
+        with self._well_formed():
+            return answers.rows(answer, "kernels")
+
+    def figures(self, arch: str) -> list[dict[str, Any]]:
+        """In phase build, after `warm`: as `resources`, of what was built, with what a call needs. The child's word."""
+        answer = self._request("figures", arch=arch)
         with self._well_formed():
             return answers.rows(answer, "kernels")
 

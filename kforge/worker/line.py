@@ -26,7 +26,7 @@ class Line:
 
     @property
     def hello(self) -> dict[str, Any]:
-        """in_force (the sandbox's parts), sandbox_s, context_s, pid; waits for the child's start."""
+        """in_force (the sandbox's parts), sandbox_s, context_s, context_parts_s, pid; waits for the child's start."""
         if self._hello is None:
             self._hello = self._answer(max(self.limits.call_s, _START_S))
         return self._hello

@@ -45,7 +45,8 @@ class Observer:
     around it); hidden_told: whether such can be told here; launches: own kernels by name; peak_bytes: of
     torch's allocator above where the call began (GPU only, else None); damage: what was written outside of every
     allocation, where they are guarded, in words; replays: of CUDA graphs; rng_advanced: the generator's state changed;
-    reseeded: a generator has another seed than before; late: own kernels launched after the call had returned.
+    reseeded: a generator has another seed than before; late: own kernels launched after the call had returned;
+    unbuilt: builds that a call of this process, this one or one before it, has asked a read-only cache for in vain.
     """
 
     def __init__(self, device: str, seed: int | None, guard: Guard | None = None) -> None:
@@ -97,6 +98,7 @@ class Observer:
         import torch
 
         from kforge.kernel import hooks
+        from kforge.kernel.build.cache import misses
 
         returned = dict(hooks.launches())  # what a thread launches from here on comes late
         found = self._beneath.stop()
@@ -127,6 +129,7 @@ class Observer:
             "replays": self.replays,
             "rng_advanced": not torch.equal(self._random, self._generator_state()),
             "hidden_told": told,
+            "unbuilt": misses(),
             "reseeded": self._seeds != self._generator_seeds(),
             "launches": {name: count for name, count in launched.items() if count},
         }

@@ -34,6 +34,9 @@ _ALLOWED = (
     "KFORGE_CXX", "KFORGE_EMULATOR", "KFORGE_EMULATOR_SECONDS", "KFORGE_EMULATOR_THREADS", "KFORGE_EMULATOR_STRICT",
 )  # fmt: skip
 _START_S = 120.0
+# One queue for copies instead of eight: a context is there in 0.15 s instead of 0.18 s on an H200, and gone in 0.05 s
+# instead of 0.07 s. Launches keep theirs.
+ONE_COPY = {"CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
 
 
 class Zygote:
@@ -151,7 +154,8 @@ class Zygote:
             self._children.add(child)
         try:
             self._check()
-            child.begin(phase, folder, _child_environment(folder, env or {}), readable, writable, guard, timer)
+            given = (ONE_COPY if device != "cpu" else {}) | dict(env or {})
+            child.begin(phase, folder, _child_environment(folder, given), readable, writable, guard, timer)
         except BaseException:
             child.close()
             raise

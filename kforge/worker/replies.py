@@ -42,8 +42,8 @@ class CallReply:
     launches: own kernels; ops: ATen operators by name ("aten.gelu.hidden" where a mode was switched off around it;
     hidden_told: whether this torch lets that be told); threads: (before, after); peak_bytes: torch's allocations
     above the call's start, None on the CPU; damage: what was written outside of every guarded allocation, or empty;
-    replays: of CUDA graphs, whose launches are not counted; late: launches after the call had returned; seconds: the
-    child's clock; wall_s: the judge's.
+    replays: of CUDA graphs, whose launches are not counted; late: launches after the call had returned; unbuilt: builds
+    that its process has asked for so far and *build* had not made; seconds: the child's clock; wall_s: the judge's.
     """
 
     outputs: Any
@@ -61,6 +61,7 @@ class CallReply:
     reseeded: bool
     hidden_told: bool
     late: int
+    unbuilt: int
     seconds: float
     wall_s: float
 

@@ -16,7 +16,9 @@ from typing import Any, Protocol
 from kforge.errors import Cancelled, KforgeError, UsageError
 from kforge.worker import wire
 
-BUILDERS = 4  # requests that are built ahead while another one holds the GPU
+BUILDERS = 4  # requests that are built at once while another one holds the GPU
+AHEAD = 8  # and that have been built and wait for it; more would only take processors from what is timed
+_LOOK_S = 0.5  # between looks whether anybody still reads
 Emit = Callable[[str, dict[str, Any]], None]
 
 
@@ -51,6 +53,7 @@ class Service:
         self._open: dict[str, bool] = {}  # id -> cancelled?, of every request without its final line
         self._ready: queue.SimpleQueue[wire.Request | None] = queue.SimpleQueue()
         self._builders = ThreadPoolExecutor(builders, "kforge-build")
+        self._room = threading.Semaphore(AHEAD)  # of built requests
         self._gone = threading.Event()
 
     def run(self, lines: Iterable[bytes]) -> None:
@@ -67,6 +70,7 @@ class Service:
         except _ReaderGone:
             pass
         finally:
+            self._gone.set()  # who waits for room is told
             self._builders.shutdown(wait=False, cancel_futures=True)
 
     # the reading thread
@@ -106,6 +110,9 @@ class Service:
 
     def _build(self, request: wire.Request) -> None:
         """Whatever goes wrong here is found again, and said, when the request is evaluated."""
+        while not self._room.acquire(timeout=_LOOK_S):
+            if self._gone.is_set():
+                return
         try:
             if not self._cancelled(request.id):
                 self._handlers.build(request.body)
@@ -131,6 +138,9 @@ class Service:
         except Exception as error:  # the boundary of one request: the next one is served whatever this one did
             print("".join(traceback.format_exception(error)), file=sys.stderr)
             final = wire.failure(request.id, KforgeError(f"{type(error).__name__}: {error}", "a fault of kforge"))
+        finally:
+            if request.kind == "evaluate":
+                self._room.release()
         with self._known:
             del self._open[request.id]
         self._send(final)

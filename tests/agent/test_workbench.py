@@ -10,8 +10,9 @@ import pytest
 
 from kforge import config
 from kforge.agent.budget import Budget, BudgetSpent
-from kforge.agent.opening import SuggestOptions, opened
+from kforge.agent.opening import SuggestOptions, _kept, opened
 from kforge.agent.search import REWARDS, SEARCHES
+from kforge.agent.suggest import _Run
 from kforge.environment.report import Status
 from kforge.errors import Interrupted, MissingError
 from kforge.worker.limits import descendants
@@ -77,6 +78,27 @@ def test_a_spent_budget_refuses_what_is_new_only(small: Opened, monkeypatch: pyt
         bench.evaluate(candidate("1.0f + x[i] * factor"))
     assert bench.left()["evaluations"] == 0
     assert bench.evaluate(candidate("1.0f + x[i] * factor"), beyond=True).verified
+
+
+def test_a_budget_too_small_for_a_confirmation_is_told_before_the_search(
+    small: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line with what is left and what it takes, and none where there is enough."""
+    bench, options = small.bench, SuggestOptions(Path("out"), plan="standard")
+    for seconds in (3600.0, bench.session.seconds):
+        monkeypatch.setattr(bench, "budget", Budget(seconds))
+        _Run(bench, options, None, False)._foretell()
+    (line,) = [d["text"] for d in small.of("message") if "take at least" in d["text"]]
+    assert line.startswith("0 s of the budget of ") and "on the emulator a candidate and plan standard" in line
+
+
+@pytest.mark.parametrize(
+    ("budget", "plan", "device", "kept"),
+    [(600.0, "standard", "cpu", 12.0), (600.0, "standard", "cuda:0", 35.0), (20.0, "standard", "cuda:0", 8.0)],
+)
+def test_a_search_leaves_what_a_confirmation_takes(budget: float, plan: str, device: str, kept: float) -> None:
+    """The plan's seconds and what is around them on that device, and 40 % of the budget at most."""
+    assert _kept(SuggestOptions(Path("out"), budget=budget, plan=plan), device) == kept
 
 
 def test_stop_ends_a_hanging_evaluation_within_a_second(small: Opened) -> None:

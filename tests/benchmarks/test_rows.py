@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import compute_rows, engine_digests, memory_rows, rows
+from benchmarks import compute_rows, engine_digests, memory_rows, row_goals, row_why, rows
 
 
 def test_dry_rows_are_written_once_and_tabulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,13 +50,51 @@ def test_tables_of_recorded_rows(root: Path, capsys: pytest.CaptureFixture[str])
     memory_rows.main(["--table", "--out", str(results / "2026-11-30-h200-memory-bound" / "rows_1.jsonl")])
     assert "share: geomean" in capsys.readouterr().out
     compute_rows.main(["--table", "--out", str(results / "2026-11-30-h200-compute" / "rows-second.jsonl")])
-    assert "rows: geomean" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "rows: geomean" in told and " memory " in told
+    assert "convolution, over the default layout" in told and "best layout" not in told
+    assert "at the goal of 2.5: reached" in told
+
+
+def test_goals_of_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """A goal counts the rows of its class that are plain or have an epilogue, over the ways of torch's it names."""
+    ways = {"eager": 4.0, "eager_channels_last": 2.0, "ours0: a": 1.0}
+    timed = {name: {"ms": ms, "own": [1.0, 1.0], "positive": [1.0, 1.0]} for name, ms in ways.items()}
+    row = {"workload": "conv", "inputs": [], "class": row_goals.CONVOLUTION, "kind": "epilogue", "ways": timed}
+    row_goals.summary([row, row | {"kind": "rewritten", "ways": {}}], compute_rows.gain_of)
+    told = capsys.readouterr().out
+    assert "best layout      geomean 2.00 median 2.00 of 1 rows" in told and "goal of 1.5: reached" in told
+    assert "default layout   geomean 4.00" in told
 
 
 def test_the_best_after_some_evaluations() -> None:
     """The columns tell the least time among so many tries, refused ones counted."""
     row = {"best": {"5": 0.5, "15": 0.25, "60": None}, "tries": 16, "search_s": 3.21}
     assert rows.best_columns(row) == "best 0.5000/0.2500/- of 16 in 3.2 s"
+
+
+def test_a_profile_in_a_table() -> None:
+    """A kernel's line tells what was measured of it alone; shares of waiting are of all waiting; a gap is named."""
+    counters = {"stall_barrier": 1.0, "stall_long_scoreboard": 3.0, "stall_selected": 9.0, "stall_total": 4.0}
+    assert row_why.waits(counters) == {"long_scoreboard": 0.75, "barrier": 0.25}
+    kernel = {"name": "k", "registers": 40, "occupancy": 0.75, "us": 12.5, "dram": 61.2}
+    profile = {"kernels": [kernel], "findings": [["slow", "k", ["a", "b"]]], "missing": []}
+    assert row_why.lines(profile) == ["k: 40 registers, occupancy 0.75, 12.5 us, dram 61 %", "slow in k: a; b"]
+    del kernel["dram"]
+    profile["missing"] = [["ncu", "counters are denied"]]
+    assert row_why.lines(profile)[-1] == "no counters: counters are denied"
+
+
+def test_profiles_take_so_many_seconds_a_row() -> None:
+    """The first profile is free; a later one begins only where all of them stay within the seconds of all rows."""
+    budget = row_why.Budget(seconds=5.0)
+    budget.took(30.0)
+    budget.rows = 1
+    assert budget.allows()
+    budget.took(8.0)
+    assert not budget.allows()
+    budget.rows = 4
+    assert budget.allows()
 
 
 def test_digests_tell_which_candidates_changed(tmp_path: Path) -> None:

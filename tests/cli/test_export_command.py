@@ -50,7 +50,7 @@ def test_accept_undo_and_export(project: Path) -> None:
     code, said, narrated = kforge("export", "shift_kforge.py", "--to", "package", *options, cwd=project)
     assert (code, said["package"], said["version"]) == (0, "shift_kernels", "0.1.0")
     assert said["stamps"] == ["EMULATOR ONLY", "UNTIMED"]
-    assert said["not_run"] == ["build and tests of the package: --no-build"]
+    assert said["not_run"] == ["build and tests of the package, as asked"]
     assert all(Path(f).is_file() for f in said["files"])
     assert "evidence: verified, untimed on emulator" in narrated
     code, said, _ = kforge("accept", "shift.py", "--undo", cwd=project)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from kforge.engine.calls.backends import Form, backend
 from kforge.engine.proposing import propose
 from kforge.kernel.candidate import Candidate
 from kforge.task import Call, Task, capture
@@ -37,9 +38,9 @@ return tuple(torch.softmax(s, -1) @ v for s in (window, filled, scaled, added))
 """
 
 
-def fused(task: Task) -> list[Candidate]:
+def fused(task: Task, arch: str = "sm_90a") -> list[Candidate]:
     """The first of the candidates that call torch's attention."""
-    found = propose(task, capture(task), arch="sm_90a", device="cpu")
+    found = propose(task, capture(task), arch=arch, device="cpu")
     return list(islice((c for c in found if "scaled_dot_product_attention(" in c.files["op_kforge.py"]), 1))
 
 
@@ -154,6 +155,43 @@ def test_torchs_own(tmp_path: Path) -> None:
     with sdpa_kernel(SDPBackend.MATH):
         wanted = task.run(task.make_reference(), odd)
     assert torch.allclose(model(*odd.args), wanted, atol=1e-5, equal_nan=True)
+
+
+def test_torchs_own_in_16_bits(tmp_path: Path) -> None:
+    """torch's call of 16-bit operands, captured in single precision, keeps their type and its shared heads."""
+    body = (
+        "y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2) * g\n"
+        "return y, torch.softmax(k @ k.transpose(-2, -1), -1) @ v"
+    )
+    inputs = "*(torch.randn(2, h, 24, 16).bfloat16() for h in (6, 2, 2)), torch.randn(16).bfloat16()"
+    task = function_task(body, inputs, tmp_path, "q, k, v, g")
+    candidate = fused(task)[0]
+    source = candidate.files["op_kforge.py"]
+    assert "attention(\n            q, k_in, v_in" in source and "enable_gqa=True" in source
+    assert "attended_2, result, " in source, "what only mends is not written over torch's result"
+    compare(task, candidate, tmp_path)
+
+
+SERVED = [
+    (Form("bfloat16", 128, 128, causal=True, grouped=True), 90, "flash"),
+    (Form("bfloat16", 128, 128, masked=True), 90, "efficient"),
+    (Form("bfloat16", 128, 128, masked=True, grouped=True), 90, "math"),
+    (Form("float16", 512, 512), 90, "efficient"),
+    (Form("float16", 64, 64, causal=True, square=False), 90, "efficient"),
+    (Form("float16", 64, 64, masked=True, causal=True), 90, "math"),
+    (Form("bfloat16", 64, 64), 75, "math"),
+    (Form("float32", 64, 64), 75, "efficient"),
+    (Form("float64", 64, 64), 90, "math"),
+    (Form("float16", 60, 60), 90, "math"),
+]
+
+
+def test_which_kernel_of_torchs_serves(tmp_path: Path) -> None:
+    """torch's conditions on its kernels are known, and what only separate operators would compute is not offered."""
+    assert [backend(form, processor) for form, processor, _ in SERVED] == [wanted for *_, wanted in SERVED]
+    inputs = "*(torch.randn(2, 2, 20, 16).bfloat16() for _ in range(3))"
+    task = function_task(f"s = q @ k.transpose(-2, -1)\n{SOFTMAX}", inputs, tmp_path, "q, k, v")
+    assert not fused(task, "sm_75")
 
 
 def test_nothing_but_torchs_own(tmp_path: Path) -> None:

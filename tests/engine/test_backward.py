@@ -50,10 +50,45 @@ def _compare(task: Task, folder: Path) -> Candidate:
 
 def test_layer_norm_with_both_parameters(tmp_path: Path) -> None:
     """dx by rows, dweight and dbias by columns, in kernels of their own that only inputs and weight are kept for."""
-    text = _compare(task_from(NORM, tmp_path), tmp_path).files["op_kforge.py"]
+    task = task_from(NORM, tmp_path)
+    text = _compare(task, tmp_path).files["op_kforge.py"]
     assert "ctx.save_for_backward(x, norm_weight)" in text
     assert "    if needs_norm_weight or needs_norm_bias:\n" in text  # frozen parameters cost no kernel
     assert "return Differentiable.apply(x, self.norm.weight, self.norm.bias)" in text
+
+
+def carried_pair(task: Task) -> Candidate:
+    """The first pair whose kernel over rows adds up the columns, too."""
+    derived = gradient_task(task)
+    pairs = propose_pair(derived, capture(derived), arch="sm_90a", device="cpu")
+    return next(c for c in pairs if "_carried" in c.files["op_kforge.py"])
+
+
+def test_sums_over_rows_by_the_kernel_of_the_rows(tmp_path: Path) -> None:
+    """A norm's gradients in one walk over its rows, however many there are: blocks add up some of them at a time."""
+    task = task_from(NORM, tmp_path)
+    candidate = carried_pair(task)
+    assert "norm_weight_in" in candidate.files["op_backward_kforge.cu"]
+    model, reference = load_model(candidate, tmp_path)(40), task.make_reference().double()
+    for rows in (1, 26000):  # most blocks have none, or more than they add up at a time
+        x, upstream = torch.randn(rows, 40, requires_grad=True), torch.randn(rows, 40)
+        found = torch.autograd.grad(model(x), [x, *model.parameters()], upstream)
+        exact = x.detach().double().requires_grad_()
+        wanted = torch.autograd.grad(reference(exact), [exact, *reference.parameters()], upstream.double())
+        for have, want in zip(found, wanted, strict=True):
+            assert (have.double() - want).norm() <= 1e-6 * want.norm()
+
+
+def test_instance_norm_without_running_statistics(tmp_path: Path) -> None:
+    """It is a batch norm whose statistics are computed from the input: its gradients need nothing else."""
+    inputs = "torch.randn(3, 4, 5, 6), torch.rand(4), torch.rand(4)"
+    _compare(function_task("return F.instance_norm(x, weight=w, bias=b)", inputs, tmp_path, "x, w, b"), tmp_path)
+
+
+def test_what_repeats_or_drops_elements(tmp_path: Path) -> None:
+    """Mirrored borders and copies of neighbours add up, what shrinking dropped gets nothing."""
+    body = "return F.softshrink(x), F.hardshrink(x), F.interpolate(x, scale_factor=2), F.pad(x, (1, 2), mode='reflect')"
+    _compare(function_task(body, "torch.randn(2, 3, 8)", tmp_path), tmp_path)
 
 
 def test_softmax_through_a_product(tmp_path: Path) -> None:

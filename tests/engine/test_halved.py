@@ -133,3 +133,17 @@ def test_channels_last_chain(tmp_path: Path) -> None:
     wanted, got = task.make_reference()(*call.args), load_model(candidate, tmp_path)()(*call.args)
     assert got.stride() == wanted.stride()
     torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_two_convolutions_by_halves(tmp_path: Path) -> None:
+    """Each convolution of a candidate has kernels for its own filters, stride and padding."""
+    body = "return F.conv2d(F.conv2d(x, w, padding=1).relu(), u, stride=2).relu()"
+    inputs = "torch.randn(2, 34, 6, 7), torch.randn(5, 34, 3, 3), torch.randn(4, 5, 2, 1)"
+    task = function_task(body, inputs, tmp_path, "x, w, u")
+    plan, programs = make_plan(task, capture(task), library=True, halved=True)
+    choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
+    calls = [precision.lowering(step) for step in plan.parts.calls]
+    model = load_model(write_candidate(plan, choices, "a test", None, calls), tmp_path)()
+    x, w, u = task.make_call().args
+    x[1] *= 1e6  # by the kernels that mend
+    torch.testing.assert_close(model(x, w, u), task.make_reference()(x, w, u), rtol=3e-2, atol=3e-2)

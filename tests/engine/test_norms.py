@@ -113,10 +113,11 @@ def test_columns_of_several_dimensions_are_not_divided(schedule: str, tmp_path: 
     compare(task, candidate, tmp_path)
 
 
-def test_halves_over_a_middle_dimension_are_read_in_whole_lines(tmp_path: Path) -> None:
-    """Softmax over a middle dimension of bfloat16: 64 lanes, 128 bytes of a line, whatever the number of columns."""
+def test_columns_held_in_registers(tmp_path: Path) -> None:
+    """Softmax over a middle dimension of bfloat16, in tiles that the columns fill and in others."""
     task = function_task("return torch.softmax(x, 1)", "torch.randn(2, 300, 70).bfloat16()", tmp_path)
     held = next(c for c in proposals(task) if "registers" in c.idea and "neighbouring rows" in c.idea)
-    assert '("cols <= 512", {"LANES": 64' in held.files["op_kforge.py"]
-    calls = [Call((torch.randn(2, cols, 70).bfloat16(),)) for cols in (16, 200, 500)]
+    assert '("cols <= 512", {"LANES": 32' in held.files["op_kforge.py"]
+    sizes = ((16, 70), (200, 70), (500, 70), (512, 64), (3, 5))
+    calls = [Call((torch.randn(2, cols, rows).bfloat16(),)) for cols, rows in sizes]
     compare(task, held, tmp_path, [task.make_call(), *calls])

@@ -121,7 +121,7 @@ return (i // 3, i // -3, torch.div(i, 4, rounding_mode="trunc"), i >> 2, i << 3,
 @pytest.mark.parametrize(
     ("body", "operator"),
     (
-        ("return F.embedding_bag(j, x, torch.tensor([0, 2]), mode='sum', padding_idx=1)", "_embedding_bag"),
+        ("return F.embedding_bag(j, x, torch.tensor([0, 2]), mode='mean', padding_idx=1)", "_embedding_bag"),
         ("return x.int().scatter_reduce(0, i, y.int(), 'mean')", "scatter_reduce"),
     ),
 )

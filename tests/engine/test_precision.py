@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from kforge.engine.calls import precision
+from kforge.engine.calls import batches, precision
 from kforge.engine.emit.writer import write_candidate
 from kforge.engine.handlers import products
 from kforge.engine.proposing import make_plan
 from kforge.task import capture
 from tests.engine.support import function_task, load_model, proposals
 
-LIMIT = {"split": 1.5, "scaled": 1.05}
+LIMIT = {"split": 1.5, "merged": 1.5, "scaled": 1.05}
 """RMS error over that of what the scheme stands in for; the rule allows 2."""
 LEFT = {True: "x", False: "x.T"}
 RIGHT = {True: "w.T", False: "w"}
@@ -69,7 +69,8 @@ def kinds(depth: int, rows: int = 30, columns: int = 70) -> dict[str, tuple[torc
 
 
 @pytest.mark.parametrize(
-    ("scheme", "layout"), (("split", (True, True)), ("split", (False, False)), ("scaled", (True, False)))
+    ("scheme", "layout"),
+    (("split", (True, True)), ("split", (False, False)), ("merged", (False, True)), ("scaled", (True, False))),
 )
 def test_errors(scheme: str, layout: tuple[bool, bool], tmp_path: Path) -> None:
     """At each layout of the operands the error against float64 stays at that of the product it replaces."""
@@ -81,13 +82,33 @@ def test_errors(scheme: str, layout: tuple[bool, bool], tmp_path: Path) -> None:
             if depth != 100 and kind not in ("normal", "scales along the sum"):
                 continue
             exact = x.double() @ w.double()
-            base = x @ w if scheme == "split" else tf32(x) @ tf32(w)
+            base = tf32(x) @ tf32(w) if scheme == "scaled" else x @ w
             got = model(x if layout[0] else x.T.contiguous(), w.T.contiguous() if layout[1] else w)
             assert got.shape == exact.shape
             allowed = LIMIT[scheme] * float((base - exact).square().mean().sqrt())
             allowed += 2**-24 * float(exact.square().mean().sqrt())  # where the baseline is exact, a unit
             rms = float((got - exact).square().mean().sqrt())
             assert rms <= allowed, f"{kind}, depth {depth}: {rms:.3g}, allowed {allowed:.3g}"
+
+
+@pytest.mark.parametrize("scheme", ("split", "merged"))
+def test_batches(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of products are as exact as one is, for every distribution, a matrix each, and where some are odd."""
+    monkeypatch.setattr(batches, "pays", lambda *_: True)
+    depth, columns = 100, 72
+    inputs = f"torch.randn(11, 30, {depth}), torch.randn(11, {depth}, {columns})"
+    model = candidate_model(scheme, "torch.bmm(x, w) + 1", inputs, tmp_path)
+    made = kinds(depth, 30, columns)
+    x, w = (torch.stack(part) for part in zip(*made.values(), strict=True))
+    x[0, 3, 5], w[1, 7, 11] = torch.inf, torch.nan
+    got = model(x, w) - 1
+    base, exact = torch.bmm(x, w), torch.bmm(x.double(), w.double())
+    assert torch.equal(got.isnan(), base.isnan()) and torch.equal(got.isinf(), base.isinf())
+    for kind, have, want, truth in zip(made, got, base, exact, strict=True):
+        finite = want.isfinite()
+        error, limit = ((v - truth)[finite].square().mean().sqrt() for v in (have, want))
+        unit = 2**-22 * (1 + float(truth[finite].abs().max()))  # the sum with one is rounded
+        assert error <= LIMIT["split"] * limit + unit, kind
 
 
 def test_infinities_and_nan(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_layouts(name: str, arch: str, tmp_path: Path) -> None:
 
 
 def test_other_sizes_and_clusters(tmp_path: Path) -> None:
-    """Sizes that no vector and no 16-byte line divides, none at all, one row; blocks alone and in clusters of two."""
+    """Sizes that no vector and no 16-byte line divides, none, one row; blocks in clusters, warpgroups in turns."""
     task = product_task("rows_columns", tmp_path)
     candidate = own(task)
     calls = []
@@ -73,6 +73,8 @@ def test_other_sizes_and_clusters(tmp_path: Path) -> None:
         calls.append(Call(tuple(torch.randn(s).half() for s in shapes), {}))
     compare(task, candidate, tmp_path, calls)
     with overrides({"op_product": {"BN": 256, "CLUSTER": 2}}):
+        compare(task, candidate, tmp_path, [calls[0], calls[-1]])
+    with overrides({"op_product": {"BN": 128, "TURNS": 2, "STAGES": 3}}):
         compare(task, candidate, tmp_path, [calls[0], calls[-1]])
     compare(task, own(task, "sm_86"), tmp_path, calls)
 
@@ -121,11 +123,11 @@ def test_other_dtypes_are_refused(tmp_path: Path) -> None:
 
 
 def test_where_it_is_proposed(tmp_path: Path) -> None:
-    """Beside the library's call, after it; from Ampere on, and on the emulator for small products only."""
+    """Beside the library's call, first where one launch less counts; from Ampere on, on the emulator for small ones."""
     task = product_task("rows_columns", tmp_path)
     graph = capture(task)
     mine = ["_product(" in c.files[c.module] for c in proposals(task)]
-    assert mine[:2] == [False, True]
+    assert mine[:2] == [True, False]
     assert not any("_product(" in c.files[c.module] for c in propose(task, graph, arch="sm_75", device="cpu"))
     inputs = f"torch.randn(4096, 64, {HALF}), torch.randn(64, 4096, {HALF})"
     large = function_task("return torch.relu(x @ w)", inputs, tmp_path, "x, w")
@@ -139,6 +141,8 @@ def test_where_it_is_proposed(tmp_path: Path) -> None:
         ("sm_90a", "mma_wait<1>();", ""),
         ("sm_90a", "LEFT_BYTES + RIGHT_BYTES);", "LEFT_BYTES);"),
         ("sm_90a", "                __syncwarp();\n", ""),
+        ("sm_90a", "barrier_wait(&full[stage], parity);", "barrier_wait(&full[stage], parity ^ 1);"),
+        ("sm_90a", "                mma_fence();\n", ""),
         ("sm_80", "        copy_wait<STAGES - 2>();\n", ""),
         ("sm_80", "        __syncthreads();", ""),
     ],

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+
+import torch
 
 from kforge.engine.graph.ir import REAL, Buffer, Builder, Expr
 from kforge.engine.graph.rewrite import RULES, simplify
 from kforge.engine.graph.symbols import Poly, Var
+from kforge.task import Call
+from tests.engine.support import compare, function_task, proposals
 
 SPACE = Var("c0", Poly.of(8))
 
@@ -35,7 +40,18 @@ def test_every_rule_is_listed() -> None:
         "signs",
         "repeated",
         "square_of_root",
+        "tanh_of_softplus",
     }
+
+
+def test_mish_needs_one_exponential(tmp_path: Path) -> None:
+    """tanh of softplus is a quotient of polynomials in one exponential, right from -inf to inf, and NaN of NaN."""
+    task = function_task("return F.mish(x), x * torch.tanh(torch.log1p(torch.exp(x)))", "torch.randn(64)", tmp_path)
+    candidate = proposals(task)[0]
+    source = candidate.files["op_kforge.cu"]
+    assert source.count("expf(") == 1 and "tanhf" not in source and "log1pf" not in source
+    ends = torch.tensor([-math.inf, math.inf, math.nan, -110.0, -88.0, -20.0, -1e-30, 0.0, 19.99, 20.01, 45.0, 1e30])
+    compare(task, candidate, tmp_path, [Call((torch.linspace(-30, 30, 4001),)), Call((ends,))])
 
 
 def test_equal_expressions_are_one() -> None:

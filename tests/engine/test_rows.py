@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from kforge.engine import proposing
-from kforge.engine.families import Target
-from kforge.task import Call
+from kforge.engine.families import Target, kernels_for
+from kforge.engine.proposing import make_plan
+from kforge.task import Call, capture
 from tests.engine.support import compare, forced, function_task, proposals
 
 NORMALISERS = """
@@ -47,6 +48,21 @@ def test_long_rows_by_several_blocks(tmp_path: Path) -> None:
     candidate = forced(task, "split", BLOCK=64, ITEMS=3)
     assert "ticket = atomicAdd" in candidate.files["op_kforge.cu"]
     compare(task, candidate, tmp_path, [Call((torch.randn(2, w),)) for w in (500, 3000)])
+
+
+@pytest.mark.parametrize("schedule", ("block", "stream", "split", "share"))
+def test_rows_that_begin_within_a_vector(schedule: str, tmp_path: Path) -> None:
+    """Rows of odd length move as vectors of memory, whatever the width and wherever the tensor begins."""
+    body = "return x / x.abs().mean(-1, keepdim=True) * w, torch.log_softmax(x, -1)"
+    if schedule == "share":
+        body = "return x.sum(-1), x.amax(-1), x.argmin(-1), torch.logsumexp(x, -1), (x * w).sum(-1), x.var(-1)"
+    task = function_task(body, "torch.randn(3, 259), torch.randn(259)", tmp_path, "x, w")
+    candidate = forced(task, schedule, SHARE=64, **SMALL)
+    assert "% VEC);  // elements of another row before this one" in candidate.files["op_kforge.cu"]
+    torch.manual_seed(0)
+    calls = [Call((torch.randn(5, width), torch.randn(width))) for width in (259, 258, 256, 9, 1, 1021)]
+    calls.append(Call((torch.randn(4 * 259 + 1)[1:].view(4, 259), torch.randn(259))))  # no vector is aligned
+    compare(task, candidate, tmp_path, calls)
 
 
 @pytest.mark.parametrize("schedule", ("warp", "block", "stream", "thread"))
@@ -121,6 +137,15 @@ def test_kernel_limits_fall_back(tmp_path: Path) -> None:
     """A candidate made for short rows takes long ones too, by its streaming kernel."""
     task = function_task("return torch.softmax(x, -1)", "torch.randn(4, 100)", tmp_path)
     compare(task, proposals(task)[0], tmp_path, [Call((torch.randn(2, w),)) for w in (100, 1500, 40000)])
+
+
+def test_rows_that_are_only_reduced_are_streamed(tmp_path: Path) -> None:
+    """Long rows of which results alone are stored: blocks of few warps stream them; then come those that hold them."""
+    task = function_task("return x.amax(-1)", "torch.randn(2200, 8192)", tmp_path)
+    plan, (program,) = make_plan(task, capture(task))
+    first, second = kernels_for(program, plan.types, "op", Target())
+    assert (first.schedule, second.schedule) == ("reduce", "block_reduce")
+    assert first.constants["BLOCK"] == 128 and not first.limit, "four tiles a row, of any length"
 
 
 def test_lengths_beyond_the_captured_ones_get_the_schedule_of_their_own(

@@ -28,9 +28,11 @@ def test_special_functions(body: str, tmp_path: Path) -> None:
 
 
 def test_special_functions_in_double(tmp_path: Path) -> None:
-    """The whole series where values are doubles."""
+    """The whole series where values are doubles, and all of a mantissa's bits."""
     task = function_task(
-        "return torch.special.i0e(x), torch.special.i1(x), torch.digamma(x)", "torch.randn(300).double() * 9", tmp_path
+        "return torch.special.i0e(x), torch.special.i1(x), torch.digamma(x), *torch.frexp(x)",
+        "torch.randn(300).double() * 9",
+        tmp_path,
     )
     compare(task, proposals(task)[0], tmp_path)
 
@@ -109,7 +111,7 @@ def test_higher_derivatives_of_digamma_are_refused(tmp_path: Path) -> None:
             "torch.randn(10, 9), torch.tensor([0, 4, 4, 20])",
         ),
         (
-            "F.embedding_bag(i, w, o, mode='sum', per_sample_weights=w[:, 0].repeat(2))",
+            "F.embedding_bag(i, w, o, mode='sum', per_sample_weights=w[:, 0].repeat(2), padding_idx=3)",
             "torch.randn(10, 16), torch.tensor([0, 9])",
         ),
     ),
@@ -117,4 +119,8 @@ def test_higher_derivatives_of_digamma_are_refused(tmp_path: Path) -> None:
 def test_bags_of_many_sizes(call: str, inputs: str, tmp_path: Path) -> None:
     """Bags that begin where an input says, empty ones among them: sums, means, maxima, weighted sums."""
     task = function_task(f"return {call}", f"torch.randint(0, 9, (20,)), {inputs}", tmp_path, "i, w, o")
-    compare(task, proposals(task)[0], tmp_path)
+    candidate = proposals(task)[0]
+    assert "op_bags" in candidate.files["op_kforge.py"] and "atomicAdd" not in candidate.files["op_kforge.cu"]
+    odd = task.make_call()
+    odd.args[1][3], odd.args[1][5] = torch.nan, -torch.inf
+    compare(task, candidate, tmp_path, [task.make_call(), odd])

@@ -32,6 +32,12 @@ CASES = [
     ("v = x.cummax(-1).values\nreturn torch.lerp(v, x, 0.3), torch.lerp(x, v, 0.3)", IMAGES, "x"),
     ("y = x.clone()\ny[:, 1] = 0.5\nreturn y + 1", "torch.randn(6, 5)", "x"),
     ("return F.channel_shuffle(x, 4) + 1", IMAGES, "x"),
+    (
+        "return torch.diagonal_scatter(x, y), torch.slice_scatter(x, x[:, :3], 1, 1, 4)",
+        "torch.randn(5, 6), torch.randn(5)",
+        "x, y",
+    ),
+    ("return (x * 2)[:, -1], torch.relu(x).transpose(0, 1)[..., 1:]", "torch.randn(4, 6, 3)", "x"),
     ("return F.pixel_shuffle(x, 2) + 1", IMAGES, "x"),
     ("return F.interpolate(x.to(memory_format=torch.channels_last), scale_factor=2.0, mode='bilinear')", IMAGES, "x"),
 ]

@@ -40,7 +40,7 @@ PRODUCTS = (
 def test_products(body: str, parameters: str, inputs: str, call: str, tmp_path: Path) -> None:
     """A product is the library's, on views of what is in memory; the rest is right and in kernels of ours."""
     task = function_task(f"return {body}", inputs, tmp_path, parameters)
-    candidate = proposals(task)[0]
+    candidate = next(c for c in proposals(task) if "_product(" not in c.files["op_kforge.py"])
     assert call in candidate.files["op_kforge.py"]
     compare(task, candidate, tmp_path)
 

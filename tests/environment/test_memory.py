@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hand_written as kernels
 import pytest
 
 from kforge.environment import memory
+from kforge.environment.inputs import make_plan
 from kforge.environment.report import Report, Status
 
 Judge = Callable[..., Report]
@@ -93,6 +95,17 @@ def test_too_little_time_is_a_reason(judge: Judge, checked: None, monkeypatch: p
     report = judge("affine", kernels.candidate("affine"))
     passed, words = gate(report)
     assert report.status is Status.VERIFIED and passed is None and "checked not run: would take about" in words
+
+
+def test_a_budget_that_is_over_is_a_reason(prepared: Callable[[str], Any]) -> None:
+    """No process is started that would end long after the budget, and the gate says that it did not run."""
+    found = memory.Examination()
+
+    def started(*_: Any) -> Any:
+        pytest.fail("a process was started")
+
+    memory.on_emulator(prepared("softmax"), make_plan("standard"), started, started, found, until=0.0)
+    assert not found.ran and found.detail == "checked and traced not run: no time left in the budget"
 
 
 def test_the_smallest_and_a_ragged_size_are_always_examined(

@@ -15,7 +15,7 @@ from kforge.environment import ladder, performance
 from kforge.environment.context import composite, time_step
 from kforge.environment.detectors import Watch
 from kforge.environment.inputs import Plan, make_plan
-from kforge.environment.ladder import ranking, user_baseline
+from kforge.environment.ladder import ranking, timing_call, user_baseline
 from kforge.environment.performance import Extras, Measurement
 from kforge.environment.preparation import Prepared
 from kforge.environment.report import Speedup, VariantResult, Verdict
@@ -119,6 +119,26 @@ def test_plan_quick_is_provisional(softmax: Prepared, zygote: Zygote, fork: Call
     found = measured(softmax, make_plan("quick", 1), zygote, fork)
     assert found["verdict"] is not Verdict.UNTIMED and not found["confirmed"]
     assert {"fork", "calibration", "rounds", "noise"} <= found["stages"].keys()
+
+
+def test_beyond_a_budget_no_baseline_is_compiled(
+    softmax: Prepared, zygote: Zygote, fork: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ladder is neither compiled nor ranked; those that are there are timed, and the verdict is provisional."""
+    monkeypatch.setattr(performance, "ranking", lambda *_: pytest.fail("ranked"))
+    monkeypatch.setitem(softmax.baselines, "compile_reduce_overhead", lambda x: x)
+    plan, candidate = make_plan("standard", 1), hand_written.candidate("softmax")
+    late = Measurement(softmax, candidate, zygote, plan, None, Watch(), fork, until=0.0)
+    assert late.functions(0).keys() == {"eager", "compile_reduce_overhead"} and late.provisional
+    assert "no time left in the budget for baselines beyond eager" in late.warnings[0]
+
+
+def test_inputs_to_time_with_are_drawn_once_and_never_shared(softmax: Prepared) -> None:
+    """Each use has the same values in memory of its own, whatever the one before did to them."""
+    first = timing_call(softmax, 0).args[0]
+    values = first.clone()
+    first.zero_()
+    assert timing_call(softmax, 0).args[0].equal(values) and values.any()
 
 
 def test_the_users_baseline_is_timed_beside_the_reference(

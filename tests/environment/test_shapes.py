@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +12,13 @@ import torch
 from kforge.environment.directed import compared_sizes, never_launched
 from kforge.environment.expected import Skip
 from kforge.environment.inputs import Case
-from kforge.environment.preparation import Prepared
+from kforge.environment.overwrites import Overwrites
+from kforge.environment.preparation import Prepared, prepare
 from kforge.environment.shapes import KINDS, LARGEST, Sizes, derive, find_sizes, resize
 from kforge.environment.trees import leaf_tensors
 from kforge.environment.widened import run_widened
 from kforge.kernel.candidate import Candidate
-from kforge.task import Call
+from kforge.task import Call, load_task
 
 
 def accepts(function: Callable[..., object]) -> Callable[[Call], bool]:
@@ -93,6 +96,49 @@ def test_indices_stay_indices_and_lengths_lengths() -> None:
     assert x.shape == (8, 7) and int(index.max()) < 7 and ends.tolist() == [0, 7, 7]
     with pytest.raises(ValueError, match="an index into nothing"):
         resize(call, sizes, {0: 8, 1: 0})
+
+
+@pytest.mark.parametrize("rows", [5, 12])
+def test_indices_that_differ_go_on_to_differ(rows: int) -> None:
+    """In each column, at fewer and at more rows, and they stay below the size that they are indices into."""
+    call = Call((torch.rand(9, 3), torch.rand(8, 3).argsort(0)))
+    sizes = Sizes(((0, None), (1, None)), ((9, 3), (8, 3)), {0: 9, 1: 8}, 0)
+    _, found = resize(call, sizes, {0: 14, 1: rows}).args
+    assert found.shape == (rows, 3) and int(found.min()) >= 0 and int(found.max()) < 14
+    assert bool((found.sort(0).values.diff(dim=0) > 0).all())
+
+
+@pytest.mark.parametrize(
+    ("call", "twice"),
+    [
+        (lambda x, i: x.scatter(0, i, x), True),
+        (lambda x, i: x.scatter(0, i.argsort(0), x), False),
+        (lambda x, i: x.scatter_add(0, i, x), False),
+        (lambda x, i: x.index_copy(0, i[:, 0], x), True),
+        (lambda x, i: x.index_put((i[:, 0],), x), True),
+        (lambda x, i: x.index_put((i[:, 0],), x, accumulate=True), False),
+        (lambda x, i: x.index_put((i, torch.arange(2)), x), True),
+        (lambda x, i: x.index_put((i, torch.tensor([[0, 1], [1, 0], [0, 1]])), x), False),
+        (lambda x, i: x.masked_fill(i > 0, 0.0), False),
+    ],
+)
+def test_a_place_written_twice_is_seen(call: Any, twice: bool) -> None:
+    """By the operators whose result torch leaves open then, and by no sum."""
+    with Overwrites() as seen:
+        call(torch.rand(3, 2), torch.tensor([[0, 1], [0, 1], [2, 2]]))
+    assert seen.found is twice
+
+
+def test_a_shape_at_which_the_reference_writes_a_place_twice_is_skipped(tmp_path: Path) -> None:
+    """The task's own indices all differ; expanded they do not, and no candidate is judged there."""
+    (tmp_path / "op.py").write_text(
+        "import torch\n\ndef reference(x, index):\n    return x.scatter(0, index, x * 2)\n\n"
+        "def get_inputs():\n    return [torch.rand(8, 4), torch.rand(8, 4).argsort(0)]\n"
+    )
+    ready = prepare(load_task(tmp_path / "op.py"), "cpu")
+    assert ready.expected(Case()).outputs.shape == (8, 4)
+    with pytest.raises(Skip, match="name a place twice"):
+        ready.expected(Case(layout="expanded"))
 
 
 def test_positions_go_on_as_they_were() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -124,42 +125,71 @@ FAILURES = {
 }
 
 
+# One Python with torch, which each case forks from: its first import is most of what a failing build takes.
+FORKED = """
+import json, os, sys
+import setuptools, torch
+from torch.utils import cpp_extension
+
+for name, case in json.loads(sys.argv[1]).items():
+    if (child := os.fork()) == 0:
+        out = os.open(case["log"], os.O_WRONLY | os.O_CREAT)
+        os.dup2(out, 1), os.dup2(out, 2)
+        os.environ.clear(), os.environ.update(case["environment"])
+        if name == "no torch":
+            sys.path.insert(0, case["site"])
+            for module in [m for m in sys.modules if m.partition(".")[0] == "torch"]:
+                del sys.modules[module]
+        sys.argv = ["setup.py", "build_ext"]
+        exec(case["change"])
+        exec(compile(open("setup.py").read(), "setup.py", "exec"))
+        sys.exit(0)
+    print(name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sep="=", flush=True)
+"""
+CHANGES = {
+    "no nvcc": "import shutil; shutil.which = lambda *a, **k: None",
+    "old torch": "torch.__version__ = '2.1.0'",
+    "CUDA mismatch": "torch.__version__ = '9.9'; torch.version.cuda = '12.8'",
+}
+
+
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of an extension."""
+def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """(exit code, output) of a build of the same sources that meets each failure."""
     folder = tmp_path_factory.mktemp("install")
     place(folder / "project", sealed(find_format("extension")(unverified(folder / "task"), "0.1.0")))
-    return folder / "project"
+    cases = {}
+    for number, (failure, (release, says, _)) in enumerate(FAILURES.items()):
+        own = folder / str(number)
+        (own / "bin").mkdir(parents=True)
+        (own / "site").mkdir()
+        environment = {"PATH": f"{own / 'bin'}:/usr/bin:/bin"}
+        if release:
+            stub = own / "bin" / "nvcc"
+            stub.write_text(STUB.format(release=release, says=says))
+            stub.chmod(0o755)
+        if failure == "wrong CUDA_HOME":
+            environment["CUDA_HOME"] = str(own)
+        if failure == "no torch":
+            (own / "site" / "torch.py").write_text("raise ImportError('no torch')\n")
+        cases[failure] = {
+            "log": str(own / "log"),
+            "environment": environment,
+            "site": str(own / "site"),
+            "change": CHANGES.get(failure, ""),
+        }
+    command = [sys.executable, "-c", FORKED, json.dumps(cases)]
+    done = subprocess.run(command, cwd=folder / "project", capture_output=True, text=True, check=True)
+    codes = dict(line.rsplit("=", 1) for line in done.stdout.splitlines())
+    return {name: (int(codes[name]), Path(str(case["log"])).read_text()) for name, case in cases.items()}
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_install_errors_are_one_line(project: Path, tmp_path: Path, failure: str) -> None:
+def test_install_errors_are_one_line(builds: dict[str, tuple[int, str]], failure: str) -> None:
     """What goes wrong in a build, provoked: the last line says what is missing and what to do."""
-    release, says, expected = FAILURES[failure]
-    (tmp_path / "bin").mkdir()
-    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "PYTHONPATH": str(tmp_path / "site")}
-    if release:
-        stub = tmp_path / "bin" / "nvcc"
-        stub.write_text(STUB.format(release=release, says=says))
-        stub.chmod(0o755)
-    if failure == "wrong CUDA_HOME":
-        environment["CUDA_HOME"] = str(tmp_path)
-    site = tmp_path / "site"
-    site.mkdir()
-    start = "exec(compile(open('setup.py').read(), 'setup.py', 'exec'))"
-    if failure == "no torch":
-        (site / "torch.py").write_text("raise ImportError('no torch')\n")
-    elif failure == "no nvcc":
-        start = "import shutil; shutil.which = lambda *a, **k: None; " + start
-    elif failure == "old torch":
-        start = "import torch; torch.__version__ = '2.1.0'; " + start
-    elif failure == "CUDA mismatch":
-        start = "import torch; torch.__version__ = '9.9'; torch.version.cuda = '12.8'; " + start
-    command = [sys.executable, "-c", f"import sys; sys.argv = ['setup.py', 'build_ext']; {start}"]
-    done = subprocess.run(
-        command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert done.returncode != 0
-    assert done.stdout.strip().splitlines()[-1].startswith(f"shift_kernels: {expected}"), done.stdout
-    assert "Traceback" not in done.stdout
-    assert build_error(done.stdout).startswith(f"shift_kernels: {expected}")
+    code, said = builds[failure]
+    expected = FAILURES[failure][2]
+    assert code != 0
+    assert said.strip().splitlines()[-1].startswith(f"shift_kernels: {expected}"), said
+    assert "Traceback" not in said
+    assert build_error(said).startswith(f"shift_kernels: {expected}")

@@ -129,3 +129,22 @@ def test_vendor_calls_go_through_aten(tmp_path: Path, loaded: Any, text: str, ca
         torch.testing.assert_close(operator(x, *state), right)
         compiled = torch.compile(lambda x, *state: operator(x, *state) + 1, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(x, *state), right + 1)
+
+
+def test_prepared_weights_are_made_once_and_anew_after_a_write(tmp_path: Path, loaded: Any) -> None:
+    """What a candidate derives from a parameter is kept by the package too, until the parameter is written."""
+    prepared = MODULE.replace("import Kernel\n", "import Kernel, prepared\n").replace(
+        "shift(x, self.bias,", "shift(x, prepared(self.bias, lambda b: b.flip(0).contiguous()),"
+    )
+    export = unverified(tmp_path, prepared, Options(name="prepared_once"))
+    package = loaded(export)
+    operator = on_the_emulator(package, export.evidence.candidate, tmp_path)
+    x, bias = torch.randn(5, 6), torch.nn.Parameter(torch.arange(6.0))
+    with torch.no_grad():
+        torch.testing.assert_close(operator(x, bias), 1.5 * x + bias.flip(0))
+        ((_, known),) = package._runtime._prepared.values()
+        ((_, first),) = known.values()
+        operator(x, bias)
+        assert [made for _, made in known.values()] == [first]
+        bias.add_(1.0)
+        torch.testing.assert_close(operator(x, bias), 1.5 * x + bias.flip(0))

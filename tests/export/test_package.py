@@ -56,7 +56,7 @@ def _imports(text: str) -> set[str]:
 def test_project_of_a_verified_candidate(judged: Judged, tmp_path: Path, layout: str) -> None:
     """The first line of the README has the stamps; what is installed imports torch and the standard library alone."""
     done = _export(judged, tmp_path / "to", layout=layout)
-    assert (tmp_path / "to" / "README.md").read_text().splitlines()[0] == "**EMULATOR ONLY UNTIMED**"
+    assert (tmp_path / "to" / "README.md").read_text().splitlines()[0] == "**EMULATOR ONLY, UNTIMED**"
     verification = (tmp_path / "to" / "VERIFICATION.md").read_text()
     assert "status **verified**, verdict **untimed**" in verification
     assert "the translated forward was not judged" in verification
@@ -139,7 +139,7 @@ def test_nothing_of_the_user_is_overwritten(judged: Judged, tmp_path: Path) -> N
 def test_formats_are_listed() -> None:
     """Each format of the registry has a writer; an unknown one is answered with those that exist."""
     assert all(callable(find_format(name)) for name in FORMATS)
-    with pytest.raises(UsageError, match="--format wheel is unknown") as caught:
+    with pytest.raises(UsageError, match="format wheel is unknown") as caught:
         find_format("wheel")
     assert all(name in caught.value.hint for name in FORMATS)
 
@@ -147,10 +147,10 @@ def test_formats_are_listed() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (Options(name="Shift-1"), "--name Shift-1"),
-        (Options(license="GPL"), "--license GPL is unknown"),
-        (Options(backward="kernel"), "--backward kernel is unknown"),
-        (Options(outside="ignore"), "--outside ignore is unknown"),
+        (Options(name="Shift-1"), "Shift-1 cannot be a package's name"),
+        (Options(license="GPL"), "license GPL is unknown"),
+        (Options(backward="kernel"), "backward kernel is unknown"),
+        (Options(outside="ignore"), "outside ignore is unknown"),
     ],
 )
 def test_options_are_checked(tmp_path: Path, options: Options, message: str) -> None:

@@ -50,6 +50,28 @@ def test_recording_takes_every_branch() -> None:
     assert "if x" not in found.recording
 
 
+def test_recording_goes_on_behind_a_return() -> None:
+    """A branch that launches and returns hides no kernel behind it: that one would stay behind, and be missed."""
+    early = MODULE.replace(
+        "            shift(x, self.bias, y, self.scale, x.numel(), x.shape[1])\n",
+        "            shift(x, self.bias, y, self.scale, x.numel(), 1)\n"
+        "            return y\n"
+        "        shift(x, self.bias, y, self.scale, x.numel(), 2)\n",
+    )
+    found = translate(read_candidate_code(candidate(early)), {"bias": None}, {"scale": 1.5})
+    assert found.recording.count("return y\n") + found.recording.endswith("return y") == 1
+    assert found.launching.count("return y\n") + found.launching.endswith("return y") == 2
+
+
+def test_a_starred_name_is_spelled_out() -> None:
+    """The items of a tuple stand in a launch one by one: an operator takes so many arguments."""
+    starred = MODULE.replace(
+        "        y = torch.empty_like(x)\n", "        y = torch.empty_like(x)\n        s = x.shape\n"
+    )
+    starred = starred.replace("self.scale, x.numel(), x.shape[1])", "self.scale, *s)")
+    assert "kernels.shift(x, bias, y, 1.5, s[0], s[1])" in _translated(starred).launching  # type: ignore[attr-defined]
+
+
 def test_arguments_by_name_are_put_in_order() -> None:
     """A launch with keywords becomes one by position, as an operator takes it."""
     named = MODULE.replace(
@@ -78,6 +100,46 @@ def test_loops_over_literals_leave(tmp_path: Path) -> None:
     launching = module.replace("step = x.stride(axis)\n", "shift(x, self.bias, y, 1.0, 1, axis)\n")
     with pytest.raises(ExportError, match="'for' is not translated"):
         _translated(launching)
+
+
+STRIDES = """def joined(*operands):
+    order = list(range(operands[0].dim()))[::-1]
+
+    def longer(a, b):
+        return a.stride() > b.stride()
+
+    for i in range(1, len(order)):
+        while longer(operands[0], operands[-1]) and {1: 2}.get(i, 0):
+            order[i], i = order[i - 1], i - 1
+            break
+    return operands[0]
+
+
+class ModelNew"""
+
+
+def test_helpers_that_launch_nothing_leave_as_they_are() -> None:
+    """Working out strides may take loops, lists, functions of its own and any number of operands; a launch may not."""
+    module = MODULE.replace("class ModelNew", STRIDES).replace("y = like(y, given)", "y = like(y, joined(given))")
+    found = _translated(module)
+    for text in (found.launching, found.faking):  # type: ignore[attr-defined]
+        assert "def joined(*operands):" in text and "while longer(" in text
+    launching = module.replace("            break\n", "            shift(x, x, x, 1.0, 1, 1)\n")
+    with pytest.raises(ExportError, match=r"\*args, .* are not translated"):
+        _translated(launching)
+    with pytest.raises(ExportError, match="assigning to an attribute or an element"):
+        _translated(module.replace("order[i], i =", "operands[i], i ="))
+
+
+def test_state_held_in_a_local_is_the_argument() -> None:
+    """`b = self.bias` says no more than the argument's name does, by its path where that is free."""
+    module = MODULE.replace("        given = x\n", "        given = x\n        b = self.bias\n")
+    module = module.replace("shift(x, self.bias,", "shift(x, b,")
+    launching = _translated(module).launching  # type: ignore[attr-defined]
+    assert "def forward(x, bias):" in launching and "kernels.shift(x, bias, y" in launching
+    assert "b = bias" not in launching
+    taken = module.replace("x = x.contiguous()", "bias = x = x.contiguous()")
+    assert "def forward(x, b):" in _translated(taken).launching  # type: ignore[attr-defined]
 
 
 REFUSED = {

@@ -86,7 +86,6 @@ one_by_one() {
     local rc=0
     if [ "$gpus" -gt 1 ]; then export CUDA_VISIBLE_DEVICES=0; fi
     wanted alone && { group alone 280 $with_alone -m alone || rc=1; }
-    wanted ide && { group ide 120 $t/test_ide.py || rc=1; }
     wanted profiling && { KFORGE_KEEP_PROFILES=$out/profiles group profiling 150 $t/test_profiling.py || rc=1; }
     return $rc
 }
@@ -96,7 +95,9 @@ if [ "$gpus" -gt 1 ]; then
     pids+=($!)
 fi
 for k in 1 2 3 4 5 6; do beside redteam$k 240 $t/test_redteam_gpu.py --part $k/6; done
-for k in 1 2 3 4; do beside skills$k 200 $t/test_skills.py --part $k/4; done
+for k in 1 2; do beside export$k 250 $t/test_export.py --part $k/2; done
+beside ide 200 $t/test_ide.py
+for k in 1 2; do beside skills$k 200 $t/test_skills.py --part $k/2; done
 beside sessions 200 $t/test_sessions.py
 for k in 1 2; do beside judge$k 200 $t/test_environment_gpu.py --part $k/2; done
 for k in 1 2 3; do beside examples$k 200 $t/test_examples.py --part $k/3; done
@@ -106,14 +107,13 @@ beside memory 200 $t/test_memory_gpu.py
 beside kernel 200 $t/test_kernel_gpu.py $t/test_task.py
 beside worker 200 $t/test_worker_gpu.py $t/test_emulator.py
 beside tools 200 $t/test_tools.py
-for k in 1 2 3 4; do beside export$k 200 $t/test_export.py --part $k/4; done
 for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
 if [ "$gpus" -le 1 ]; then one_by_one || failed=1; fi
 sleep 0.5
 kill "$teller"
 if [ -n "$results" ]; then
     left=""
-    for name in $known alone ide profiling; do # what ran beside the rest is known to another shell only
+    for name in $known alone profiling; do # what ran beside the rest is known to another shell only
         grep -q "^group $name " "$results" || [[ " $left " = *" $name "* ]] || left+="$name "
     done
     echo "$tree: $(grep '^pass ' "$results" | sort -u | wc -l) tests passed; ${left:+left: }${left:-every group passed: one whole pass}"

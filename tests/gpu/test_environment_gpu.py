@@ -129,10 +129,26 @@ def test_right_candidates_are_verified(judge: Callable[..., Report], task: str) 
     assert report.target != "emulator" and not [d for d in report.detectors if d.fired]
 
 
+def test_plan_quick_builds_what_it_launches_or_takes_what_was_built_ahead(
+    judge: Callable[..., Report], zygote: object
+) -> None:
+    """Calls on stand-ins build, with figures of what they built; after a worker's build by the text none are made."""
+    path = HERE.parent / "environment" / "tasks" / "softmax.py"
+    first = judge(path, hand_written.candidate("softmax", ("y = torch", "y  = torch")), timing=False)
+    assert first.status is Status.VERIFIED and "build: forms" in first.stages
+    assert [(build.name, build.registers > 0) for build in first.builds] == [("softmax_rows", True)]
+    ready = judge.made[path]  # type: ignore[attr-defined]
+    ahead = hand_written.candidate("softmax", ("y = torch", "y   = torch"))
+    with zygote.fork(ready.folder / "candidates" / ahead.digest, "cpu", "build") as child:  # type: ignore[attr-defined]
+        child.resources(ahead, "sm_90a")
+    second = judge(path, ahead, timing=False)
+    assert second.status is Status.VERIFIED and "build: forms" not in second.stages and ready.from_text
+
+
 @pytest.mark.alone
 def test_a_pointwise_kernel_gets_a_verdict_with_times(judge: Callable[..., Report], pointwise: Path) -> None:
     """128 MiB in and out: times of eager, compile and candidate, an interval, a floor below them, raw samples."""
-    report = judge(pointwise, gelu(("32}", "256}")), "standard")
+    report = judge(pointwise, gelu(("32}", "256}")))
     assert report.status is Status.VERIFIED, report.failure
     assert report.speedup is not None and report.verdict is not Verdict.UNTIMED
     assert {"eager", "candidate"} <= set(report.times_ms)
@@ -143,7 +159,7 @@ def test_a_pointwise_kernel_gets_a_verdict_with_times(judge: Callable[..., Repor
 
 
 @pytest.mark.alone
-def test_a_slow_kernel_is_called_slower(judge: Callable[..., Report], small: Path) -> None:
+def test_a_slow_kernel_is_called_slower(judge: Callable[..., Report], pointwise: Path) -> None:
     """The same work done sixteen times over is SLOWER, and still verified."""
     slow = gelu(
         (
@@ -151,7 +167,7 @@ def test_a_slow_kernel_is_called_slower(judge: Callable[..., Report], small: Pat
             "        float u = v[k];\n        for (int j = 0; j < 400; j++) u += __sinf(u) * 1e-20f;",
         )
     )
-    report = judge(small, slow)
+    report = judge(pointwise, slow)  # its baselines are compiled once
     assert report.status is Status.VERIFIED, report.failure
     assert report.verdict is Verdict.SLOWER, (report.speedup, report.warnings, report.variants)
 
@@ -174,13 +190,13 @@ def test_wrong_candidates_and_the_next_one_is_right(
 
 
 @pytest.mark.alone
-def test_tuning_writes_a_winner(judge: Callable[..., Report], small: Path, zygote: object) -> None:
+def test_tuning_writes_a_winner(judge: Callable[..., Report], pointwise: Path, zygote: object) -> None:
     """Blocks of 32 threads are slow on every GPU: the tuned candidate has another size written in, and is verified."""
     from kforge.environment import tune
 
-    judge(small, gelu(), timing=False)
-    ready = judge.made[small]  # type: ignore[attr-defined]
+    judge(pointwise, gelu(), timing=False)
+    ready = judge.made[pointwise]  # type: ignore[attr-defined]
     tuned, table = tune(ready.task, gelu(), ready, zygote, 60.0)  # type: ignore[arg-type]
     assert len(table) == 4 and all(row.ms for row in table)
     assert "tuned=[(True, {'BLOCK': " in tuned.files["gelu_kforge.py"]
-    assert judge(small, tuned).status is Status.VERIFIED
+    assert judge(pointwise, tuned, timing=False).status is Status.VERIFIED

@@ -57,7 +57,7 @@ def test_from_open_to_accepted_on_a_gpu(tmp_path: Path, monkeypatch: pytest.Monk
         await until(pilot, lambda: app.core.busy and "▶" in app.progress.text(), 60)
         began = time.monotonic()
         await pilot.press("f2")
-        await until(pilot, lambda: not app.core.busy, 10)
-        assert time.monotonic() - began < 1.5  # a second to stop, and the screen that shows it
+        await until(pilot, lambda: not app.core.busy, 20)
+        assert time.monotonic() - began < 5.0  # a second where nothing else runs (test_sessions.py)
 
     driven(op, act, real=True)

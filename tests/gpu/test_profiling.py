@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_a_tool_that_reads_times_fires_on_its_fault_only(table: Table, name: str
     assert fires(name, table[name, GOOD]) is None
 
 
-def _profile(*words: str) -> tuple[dict, float]:
+def _profile(*words: str) -> dict:
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     begin = time.perf_counter()
@@ -82,18 +83,29 @@ def _profile(*words: str) -> tuple[dict, float]:
         Path(KEEP).mkdir(parents=True, exist_ok=True)
         (Path(KEEP) / f"softmax{''.join(words)}.json".replace("/", "_")).write_text(last)
         (Path(KEEP) / f"softmax{''.join(words)}.txt".replace("/", "_")).write_text(f"{done.stderr}\n{seconds:.1f} s\n")
-    return json.loads(last), seconds
+    return json.loads(last)
 
 
-def test_a_profile_of_softmax_has_class_headroom_and_at_most_three_findings(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    """The command over softmax, with counters (and a picture) and without, side by side."""
+    picture = tmp_path_factory.mktemp("picture") / "roof.svg"
+    words = {"counters": ("--variant", "2", "--svg", str(picture)), "none": ("--variant", "2", "--no-counters")}
+    with ThreadPoolExecutor() as pool:
+        running = {name: pool.submit(_profile, *arguments) for name, arguments in words.items()}
+        found = {name: done.result() for name, done in running.items()}
+    assert picture.stat().st_size > 1000
+    return found
+
+
+def test_a_profile_of_softmax_has_class_headroom_and_at_most_three_findings(profiles: dict[str, dict]) -> None:
     """4,096 rows of 8,192: memory bound, a baseline above the floor, a timeline, figures on lines."""
-    data, _ = _profile("--variant", "2", "--svg", str(tmp_path / "roof.svg"))
+    data = profiles["counters"]
     assert data["roofline"]["bound"] == "memory" and data["roofline"]["source"] == "calibrated"
     assert 1.0 < data["roofline"]["headroom"] < 10
     assert 0.05 < data["roofline"]["achieved"] < 1.05
     assert len(data["findings"]) <= 3
     assert data["timeline"]["kernels"]
-    assert (tmp_path / "roof.svg").stat().st_size > 1000
 
 
 def test_all_ceilings(tmp_path: Path) -> None:
@@ -139,9 +151,9 @@ def test_counters_agree_with_what_is_known(table: Table, runner: Runner) -> None
         assert {round(a.excess) for a in apart.values()} == {8}
 
 
-def test_without_counters_the_static_part_stays(tmp_path: Path) -> None:
+def test_without_counters_the_static_part_stays(profiles: dict[str, dict]) -> None:
     """SASS, occupancy, timeline and class are told, and what is missing is named."""
-    data, _ = _profile("--variant", "2", "--no-counters")
+    data = profiles["none"]
     assert [m["source"] for m in data["missing"]] == ["ncu"]
     assert data["roofline"]["headroom"] > 1.0
     launched = [k for k in data["kernels"] if k["launches"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,16 @@ SKILLS = Path(__file__).resolve().parents[2] / "skills"
 pytestmark = pytest.mark.gpu
 
 
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[object]:
+    from kforge.worker import Zygote
+
+    with Zygote() as warm:
+        yield warm
+
+
 @pytest.mark.parametrize("name", sorted(page.parent.name for page in SKILLS.glob("*/SKILL.md")))
-def test_the_kernel_is_verified_on_a_gpu(name: str, tmp_path: Path) -> None:
+def test_the_kernel_is_verified_on_a_gpu(zygote: object, name: str, tmp_path: Path) -> None:
     """Math of the device, streams, guard bands: what the emulator cannot say of a kernel."""
     from kforge.environment import evaluate
     from kforge.kernel.candidate import Candidate
@@ -19,5 +28,6 @@ def test_the_kernel_is_verified_on_a_gpu(name: str, tmp_path: Path) -> None:
 
     (module,) = (SKILLS / name).glob("*_kforge.py")
     task = load_task(SKILLS / name / "task.py")
-    report = evaluate(task, Candidate.read(module), "standard", device="cuda:0", repro=tmp_path, timing=False)
+    made = Candidate.read(module)
+    report = evaluate(task, made, "standard", device="cuda:0", zygote=zygote, repro=tmp_path, timing=False)
     assert report.status == "verified", report.failure

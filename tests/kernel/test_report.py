@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kforge.errors import BuildError, LaunchError, MissingError, UsageError
-from kforge.kernel import Kernel, build_only, kernel_report, static_report
+from kforge.kernel import Kernel, build_only, kernel_report, overrides, static_report
 from kforge.kernel import launchers as registry
 from kforge.kernel.build import nvrtc
 from kforge.kernel.launchers import LAUNCHERS, Geometry, driver
@@ -60,6 +60,23 @@ def test_report_of_a_candidate_runs_nothing_of_it(candidate: Path) -> None:
     assert (scale["shared"], scale["spill_bytes"], scale["types"]) == (2048, 0, {"T": "__half"})
     assert scale["occupancy"] == 1.0 and scale["registers"] > 0
     assert Path(scale["cubin"]).is_file()
+
+
+def test_report_of_the_constants_that_calls_come_to(tmp_path: Path) -> None:
+    """What `require` rules out for every call of an element type is not what is built; overrides in force are."""
+    (tmp_path / "wide_kforge.cu").write_text(
+        "template <typename T, int VEC> __global__ void wide(const T* x, T* y, int n) { if (n > VEC) y[0] = x[0]; }"
+    )
+    (tmp_path / "wide_kforge.py").write_text(
+        'wide = Kernel("wide<T, VEC>", source="wide_kforge.cu", grid="1", block=32, types={"T": "x"},\n'
+        '              constants={"VEC": 8}, tune={"VEC": [8, 4, 2]},\n'
+        '              require={"VEC": "VEC * sizeof(T) <= 16 and n % VEC == 0 and aligned(x, 4)"})\n'
+    )
+    with overrides({"wide": {"VEC": 2}}):
+        given = static_report(tmp_path, "sm_90a")
+    found = [*static_report(tmp_path, "sm_90a"), *static_report(tmp_path, "sm_90a", element="__half"), *given]
+    assert [row["constants"]["VEC"] for row in found] == [4, 8, 2]
+    assert [row["types"]["T"] for row in found] == ["float", "__half", "float"]
 
 
 def test_report_of_source_text() -> None:

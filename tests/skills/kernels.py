@@ -50,5 +50,9 @@ def record(name: str, module: ModuleType) -> Recording:
             if sum(x.nbytes for _, x in call_leaves(call) if isinstance(x, torch.Tensor)) > SMALL:
                 continue
             answer = task.run(model, call)
-            torch.testing.assert_close(answer, task.run(reference, call), rtol=1e-3, atol=1e-4, equal_nan=True)
+            wanted = task.run(reference, call)
+            near = (1e-3, 1e-4)
+            if isinstance(wanted, torch.Tensor) and wanted.dtype == torch.bfloat16:  # eager rounds between operators
+                near = (1e-2, 1e-2 * float(wanted.abs().max()))
+            torch.testing.assert_close(answer, wanted, rtol=near[0], atol=near[1], equal_nan=True)
     return kept

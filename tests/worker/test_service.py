@@ -13,7 +13,7 @@ import pytest
 
 from kforge.errors import TaskError
 from kforge.worker import wire
-from kforge.worker.service import Emit, Service, Unusable
+from kforge.worker.service import AHEAD, Emit, Service, Unusable
 
 WAIT_S = 10.0
 
@@ -133,6 +133,25 @@ def test_a_line_that_is_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> 
     assert [line[:1] for line in found] == [b"a", b"b", b"c", b"d"] and max(map(len, found)) == 101
     with pytest.raises(wire.BadLine, match="a line of over 100 bytes"):
         wire.parse(found[1])
+
+
+def test_no_more_is_built_ahead_than_there_is_room_for() -> None:
+    """While one request is evaluated only so many others are built; all of them are answered in the end."""
+    handlers, asked = Echo(), [str(number) for number in range(AHEAD + 4)]
+
+    class Waits(Lines):
+        def __iter__(self) -> Iterator[bytes]:
+            yield from super().__iter__()
+            for built in range(AHEAD):
+                assert handlers.event(f"built {built}").wait(WAIT_S)
+            assert not handlers.event(f"built {AHEAD}").wait(0.2) and len(handlers.built) == AHEAD
+            handlers.event("go").set()
+
+    given, said = Waits(), []
+    given.put(evaluate("0", wait="go"), *(evaluate(name) for name in asked[1:]))
+    given.end()
+    Service(lambda message: said.append(json.loads(wire.encode(message))) or True, handlers).run(given)
+    assert sorted(final(said), key=int) == asked == sorted(handlers.built, key=int)
 
 
 def test_an_id_in_use_is_refused() -> None:

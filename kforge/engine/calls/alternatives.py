@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kforge.engine.calls.attention import ATTENTION
-from kforge.engine.calls.precision import BY_PRECISION, lowering
+from kforge.engine.calls.backends import backend
+from kforge.engine.calls.precision import BY_PRECISION, MERGED, lowering
 
 if TYPE_CHECKING:
     from kforge.engine.emit.forwardcode import Plan
@@ -18,15 +19,16 @@ if TYPE_CHECKING:
 
 
 def library_plans(
-    capture: Capture, device: str, planned: Callable[..., list[Made]], seconds: Callable[[Made], float]
+    capture: Capture, arch: str, device: str, planned: Callable[..., list[Made]], seconds: Callable[[Made], float]
 ) -> tuple[list[Made], bool]:
     """Plans with library calls, the fastest as predicted first, and whether kernels of ours alone go before them.
 
     planned: a plan with some switches of the importer, or none where it is refused; seconds: of a plan's own kernels.
-    Convolutions are left to the library in torch's memory format, channels-last and by halves; products by the scheme
-    of the task's precision. What is as accurate as TF32 has no baseline on a CPU, and is for a GPU alone.
+    Convolutions are left to the library in torch's memory format, channels-last and by halves, and in other forms
+    (handlers/transposed.py, flattened.py); products by the scheme of the task's precision. What is as accurate as TF32
+    has no baseline on a CPU, and is for a GPU alone.
     """
-    convolves = [n for n in capture.graph.nodes if "convolution" in str(n.target)]
+    convolves = [n for n in capture.graph.nodes if str(n.target) == "aten.convolution.default"]
     multiplies = any("mm.default" in str(n.target) for n in capture.graph.nodes)
     on_gpu = device.startswith("cuda")
     scheme = BY_PRECISION[capture.precision.value]
@@ -36,16 +38,25 @@ def library_plans(
         switches.append({})
     if scheme:
         switches.append({"scheme": scheme})
+    if scheme == "split" and arch == "sm_90a" and (on_gpu or 3 * _work(capture, 4) <= EMULATED):
+        switches.append({"scheme": MERGED})
     attends = multiplies and any("_softmax" in str(n.target) for n in capture.graph.nodes)
     if attends:
         switches += [{"attention": True, "scheme": scheme}] + ([{"attention": True}] if scheme else [])
     if convolves and on_gpu:
         switches += [{"halved": True, "scheme": scheme}, {"last": True, "scheme": scheme}]
+    if on_gpu and any(map(_gathers, convolves)):
+        gathers: Mapping[str, Any] = {"gathered": True, "scheme": scheme}
+        switches += [gathers, {**gathers, "last": True}, {**gathers, "halved": True}]
+    if shares(capture.graph.nodes, on_gpu):
+        switches += [{"joined": True, "scheme": scheme}]
+        switches += [{"joined": True, "scheme": scheme, "attention": True}] if attends else []
     found = []
     for switch in switches:
         made = planned(library=True, **switch)
         wanted = {ATTENTION} if switch.get("attention") else set()
-        found += [m for m in made if not switch or wanted <= _schemes(m) != {""}]
+        plain = not switch or switch.get("gathered") or (switch.get("joined") and not wanted)
+        found += [m for m in made if (plain or wanted <= _schemes(m) != {""}) and _served(m, arch)]
 
     def total(made: Made) -> float:
         calls = made[0].parts.calls
@@ -64,13 +75,17 @@ def own_plans(capture: Capture, arch: str, device: str, planned: Callable[..., l
     """The plan whose products in 16 bits are kernels of ours (families/product.py), from Ampere on."""
     from kforge.engine.families.product import multiplies
 
-    nodes = [n for n in capture.graph.nodes if is_library(n) and n.meta["val"].dtype.itemsize == 2]
-    products = [n for n in nodes if str(n.target).removeprefix("aten.").split(".")[0] in MULTIPLIED]
-    work = sum(2 * n.meta["val"].numel() * n.args[-2].meta["val"].shape[-1] for n in products)
-    older = int(arch.removeprefix("sm_").rstrip("af")) < 80
-    if not products or older or (not device.startswith("cuda") and work > EMULATED):
+    work, older = _work(capture, 2), processor_of(arch) < 80
+    if not work or older or (not device.startswith("cuda") and work > EMULATED):
         return []
     return [made for made in planned(own=True) if any(map(multiplies, made[1]))]
+
+
+def _work(capture: Capture, size: int) -> int:
+    """Operations of the products whose elements have so many bytes."""
+    nodes = [n for n in capture.graph.nodes if is_library(n) and n.meta["val"].dtype.itemsize == size]
+    products = [n for n in nodes if str(n.target).removeprefix("aten.").split(".")[0] in MULTIPLIED]
+    return sum(2 * n.meta["val"].numel() * n.args[-2].meta["val"].shape[-1] for n in products)
 
 
 def _schemes(made: Made) -> set[str]:
@@ -80,6 +95,40 @@ def _schemes(made: Made) -> set[str]:
 
 def _attends(made: Made) -> bool:
     return ATTENTION in _schemes(made)
+
+
+def _served(made: Made, arch: str) -> bool:
+    """Whether torch has a fused kernel for each call of its attention."""
+    forms = [c.call.facts["form"] for c in made[0].parts.calls if c.call.scheme == ATTENTION]
+    return all(backend(form, processor_of(arch)) != "math" for form in forms)
+
+
+def processor_of(arch: str) -> int:
+    """The compute capability of "sm_90a" as 90."""
+    return int(arch.removeprefix("sm_").rstrip("af"))
+
+
+WORTHWHILE = 1_000_000_000
+"""Operations of a convolution that is tried in other forms."""
+
+
+def _gathers(node: Any) -> bool:
+    """Whether a convolution is a transposed one, or one of few channels in three dimensions, and large."""
+    from kforge.engine.handlers.flattened import MOST
+
+    x, weight, transposed = node.args[0].meta["val"], node.args[1].meta["val"], node.args[6]
+    points = x.numel() if transposed else node.meta["val"].numel()
+    flat = weight.dim() == 5 and weight.shape[1:3].numel() <= MOST
+    return (bool(transposed) or flat) and 2 * points * weight.shape[1:].numel() >= WORTHWHILE
+
+
+def shares(nodes: Any, on_gpu: bool) -> bool:
+    """Whether products of the same rows may be one; without a GPU only small ones, that the emulator can multiply."""
+    from kforge.engine.handlers.joined import groups
+
+    found = [node for group in groups(nodes) for node in group]
+    work = sum(2 * n.meta["val"].numel() * n.args[-1].meta["val"].shape[0] for n in found)
+    return bool(found) and (on_gpu or work <= EMULATED)
 
 
 def _depthwise(node: Any) -> bool:

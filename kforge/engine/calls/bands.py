@@ -137,3 +137,41 @@ def lowering(step: CallStep, whole: Lowering) -> Lowering:
 
     seconds = 4e-5 + whole.seconds * share(step)
     return Lowering(lines, seconds, f"torch.{step.call.operator} of what is read", helpers=(IN_BAND, PRODUCT_IN_BAND))
+
+
+OF_BAND = '''\
+def product_with_band(a, b, low, high, left):
+    """a @ b where the left operand, or the right one, is zero but for low <= column - row <= high: by strips."""
+    result = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    size, depth = a.shape[0] if left else b.shape[1], a.shape[1]
+    width = max(256, size // 8 // 64 * 64)
+    for first in range(0, size, width):
+        last = min(first + width, size)
+        begin, end = (first + low, last + high) if left else (first - high, last - low)
+        begin, end = max(0, begin), min(depth, end)
+        strip = result[first:last] if left else result[:, first:last]
+        if begin >= end:
+            strip.zero_()
+        elif left:
+            torch.mm(a[first:last, begin:end], b[begin:end], out=strip)
+        else:
+            torch.mm(a[:, begin:end], b[begin:end, first:last], out=strip)
+    return result'''
+
+
+def operand_lowering(step: CallStep, whole: Lowering) -> Lowering:
+    """The library's product with a banded operand, by strips. whole: how it is computed in one."""
+    side, band = step.call.facts["operand_band"]
+    left = side == "left"
+
+    def lines(step: CallStep, host: Host, operands: list[str], variables: Mapping[str, str]) -> list[str]:
+        return [f"{step.result.name} = product_with_band({', '.join(operands)}, {written(band)}, left={left})"]
+
+    size, depth = step.result.shape[0 if left else 1].hint(), step.call.operands[0].shape[1].hint()
+    low, high = band if left else (-band[1], -band[0])
+    width, done = max(256, size // 8 // 64 * 64), 0.0
+    for first in range(0, size, width):
+        last = min(first + width, size)
+        done += max(0.0, min(depth, last + high) - max(0, first + low)) * (last - first)
+    seconds = 4e-5 + whole.seconds * done / (size * depth)
+    return Lowering(lines, seconds, "torch.mm of what is not zero", helpers=(OF_BAND,))

@@ -46,7 +46,8 @@ def lowering(step: CallStep) -> Lowering:
     transposed, last = "transpose" in call.operator, call.last
     rank = len(step.result.shape) - 2
     kernel = tuple(s.hint() for s in call.operands[1].shape[2:])
-    name = f"{call.operator.replace('conv', 'convolution')}_of_halves"
+    form = _form(kernel, call.keywords) + ("_transposed" if transposed else "")
+    name = f"{call.operator.replace('conv', 'convolution')}_of_halves_{_form(kernel, call.keywords)}"
     stride = _three(_each(call.keywords.get("stride", 1), rank), 1)
     facts = {
         "transposed": transposed,
@@ -56,6 +57,12 @@ def lowering(step: CallStep) -> Lowering:
         "stride": stride,
         "padding": _three(_each(call.keywords.get("padding", 0), rank), 0),
         "dilation": _three(_each(call.keywords.get("dilation", 1), rank), 1),
+    }
+    taps = "x".join(map(str, kernel)) + ("_transposed" if transposed else "")
+    names = {
+        "images": "halve_images" if last else "halve_signals",
+        "filters": f"halve_filters_{taps}",
+        "outputs": f"mend_outputs_{form}",
     }
     ones = ", 1" * (3 - rank)
     helper = render(
@@ -70,6 +77,7 @@ def lowering(step: CallStep) -> Lowering:
         keywords="".join(f", {key}={value!r}" for key, value in call.keywords.items()),
         x_sizes=f"{ones}, *x.shape[2:]",
         y_sizes=f"{ones}, *full.shape[2:]",
+        names=names,
     ).rstrip()
 
     def lines(step: CallStep, host: Host, operands: list[str], variables: Mapping[str, str]) -> list[str]:
@@ -79,7 +87,7 @@ def lowering(step: CallStep) -> Lowering:
     seconds = call.operations / HALF_RATE + 6 * values / RATE_OF_BYTES + 3e-5
     seconds -= 4 * prod(s.hint() for s in step.result.shape) / RATE_OF_BYTES  # counted as read, but almost never is
     channels = min(64, max(2, 1 << (call.operands[0].shape[1].hint() - 1).bit_length()))
-    kernels = tuple(_kernel(kind, facts, channels) for kind in ("images", "filters", "outputs"))
+    kernels = tuple(_kernel(kind, name, facts, channels) for kind, name in names.items())
     return Lowering(lines, seconds, f"torch.{call.operator} on halves, with TF32's mantissa", kernels, (helper,))
 
 
@@ -92,8 +100,15 @@ def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
     return (fill,) * (3 - len(values)) + tuple(values)
 
 
-def _kernel(kind: str, facts: Mapping[str, Any], channels: int) -> KernelCode:
-    name = {"images": "halve_images", "filters": "halve_filters", "outputs": "mend_outputs"}[kind]
+def _form(kernel: Sequence[int], keywords: Mapping[str, object]) -> str:
+    """What tells a convolution from others of a candidate, as a part of names: 3x3_stride_2_padding_1."""
+    parts = ["x".join(map(str, kernel))]
+    for key, value in keywords.items():
+        parts += [key, *map(str, value if isinstance(value, tuple) else (value,))]
+    return "_".join(parts)
+
+
+def _kernel(kind: str, name: str, facts: Mapping[str, Any], channels: int) -> KernelCode:
     template: tuple[str, ...] = ("BLOCK",)
     constants: dict[str, Constant] = {"BLOCK": 256}
     tune: dict[str, tuple[Constant, ...]] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kforge.engine.calls.vendor import LIBRARY, CallStep, Operand, VendorCall, as_view
 from kforge.engine.coalescing import substitute
 from kforge.engine.emit.cgen import C_TYPES
-from kforge.engine.graph.ir import Buffer, Builder
+from kforge.engine.graph.ir import Buffer, Builder, Expr
 from kforge.engine.graph.state import replaces
 from kforge.engine.graph.tensors import Cut, Tensor
 from kforge.errors import NoCandidate
@@ -33,7 +33,7 @@ class LibraryCalls:
     def _call(self, tensor: Tensor) -> None:
         """A library's step, after those that its operands need."""
         assert tensor.vendor is not None
-        dense = tensor.vendor.last and not tensor.vendor.scheme
+        dense = (tensor.vendor.last and not tensor.vendor.scheme) or "dense" in tensor.vendor.facts
         along = tensor.vendor.along
         operands = tuple(self._operand(operand, dense, along) for operand in tensor.vendor.operands)
         level = max(
@@ -126,6 +126,12 @@ def _only_moved(tensor: Tensor, result: Tensor) -> bool:
     return True
 
 
+def _passes_on(value: Expr, old: Buffer) -> bool:
+    """Whether a value is a library's own but for some elements: a kernel that writes it in place shows nowhere else."""
+    arms = value.args[1:] if value.op == "where" else ()
+    return any(arm.buffer == old for arm in arms) and all(arm.op == "load" for arm in arms)
+
+
 def reuse_results(builder: Builder, parts: Partition) -> None:
     """An output that replaces a library's result element by element is written over it, under its own name."""
     for step in parts.calls:
@@ -134,7 +140,8 @@ def reuse_results(builder: Builder, parts: Partition) -> None:
         for new in parts.outputs if old not in kept else ():
             stored = any(s.buffer == new for p in parts.programs for s in p.stores)
             same = (new.dtype, new.shape) == (old.dtype, old.shape) and new.name not in parts.orders
-            if stored and same and replaces(parts.programs, old, new):
+            through = any(_passes_on(s.value, old) for p in parts.programs for s in p.stores if s.buffer == new)
+            if stored and same and not through and replaces(parts.programs, old, new):
                 one = Buffer(new.name, old.dtype, old.shape, LIBRARY)
                 parts.programs = [substitute(builder, p, {}, {old: one, new: one}) for p in parts.programs]
                 step.result = one

@@ -17,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kforge.engine.calls import attention, bands, halved
+from kforge.engine.calls import attention, bands, batches, chains, halved
 from kforge.engine.calls.vendor import INTEGER, RATES, TF32_RATE, CallStep, Lowering, Operand, integers, plain
 from kforge.engine.emit.hostcode import Host
 from kforge.engine.emit.kernelcode import Constant, KernelCode, render
+from kforge.engine.families import product_merged
+from kforge.engine.families.product_parts import PROCESSORS as PROCESSORS_OF
 from kforge.engine.graph.ir import Program
 
 PROCESSORS = 132
@@ -35,13 +37,21 @@ _CODE = {"rows": "halves_rows", "columns": "halves_columns", "ranges": "halves_r
 
 @dataclass(frozen=True)
 class Scheme:
-    """low: two halves an operand (as accurate as single precision) or one (as TF32)."""
+    """low: two halves an operand (as accurate as single precision) or one (as TF32). merged: by a kernel of ours."""
 
     name: str
     low: bool
+    merged: bool = False
 
 
-SCHEMES = {s.name: s for s in (Scheme("split", low=True), Scheme("scaled", low=False))}
+MERGED = "merged"
+SCHEMES = {
+    s.name: s for s in (Scheme("split", low=True), Scheme(MERGED, low=True, merged=True), Scheme("scaled", low=False))
+}
+IDEAS = {
+    True: "operands as two halves each, three products of halves, partial sums added in single precision",
+    False: "operands as halves scaled by powers of two, with TF32's mantissa at twice its rate",
+}
 RESULTS = ("row_units", "column_units")
 """What a scheme leaves beside its sums: a factor for each row and each column, negative where the sums have none."""
 BY_PRECISION = {"highest": "split", "high": "scaled", "medium": "scaled"}
@@ -59,15 +69,19 @@ def pays(scheme: str, rows: int, columns: int, depth: int) -> bool:
     )
 
 
-def seconds(scheme: str, rows: int, columns: int, depth: int) -> float:
-    """Predicted time: conversion, products, and the reading and writing of partial sums."""
+def seconds(scheme: str, rows: int, columns: int, depth: int, count: int = 1) -> float:
+    """Predicted time: conversion, products, and the reading and writing of partial sums between them.
+
+    count: of products in a batch.
+    """
     low = SCHEMES[scheme].low
-    tiles = -(-rows // 128) * -(-columns // 128)
-    rate = HALF_RATE * min(1.0, tiles / PROCESSORS)  # a product of one chunk is not divided any further
-    convert = (rows + columns) * depth * (4 + (4 if low else 2)) / RATE_OF_BYTES
-    products = 2 * rows * columns * depth * (3 if low else 1) / rate
-    parts = -(-depth // chunk_of(depth)) if low else 0
-    return 2.5e-5 + convert + products + parts * (2e-6 + rows * columns * 8 / RATE_OF_CACHE)
+    tiles = count * -(-rows // 128) * -(-columns // 128)
+    whole = product_merged.RATE if SCHEMES[scheme].merged else HALF_RATE
+    rate = whole * min(1.0, tiles / PROCESSORS)  # a product of one chunk is not divided any further
+    convert = count * (rows + columns) * depth * (4 + (4 if low else 2)) / RATE_OF_BYTES
+    products = 2 * count * rows * columns * depth * (3 if low else 1) / rate
+    parts = -(-depth // chunk_of(depth)) if low and not SCHEMES[scheme].merged else 0
+    return 2.5e-5 + convert + products + parts * (2e-6 + count * rows * columns * 8 / RATE_OF_CACHE)
 
 
 def lowering(step: CallStep, precision: str = "highest") -> Lowering:
@@ -78,12 +92,20 @@ def lowering(step: CallStep, precision: str = "highest") -> Lowering:
         return integers(step)
     if step.call.scheme == attention.ATTENTION:
         return attention.lowering(step)
+    if step.call.scheme == chains.CHAIN:
+        return chains.lowering(step, plain(step, precision).seconds)
     band = step.call.facts.get("band")
     if not step.call.scheme:
         whole = plain(step, precision)
+        if "operand_band" in step.call.facts:
+            return bands.operand_lowering(step, whole)
         return whole if band is None else bands.lowering(step, whole)
+    if step.call.operator == "bmm":
+        return batches.lowering(step)
     scheme = SCHEMES[step.call.scheme]
     sides = [_along_rows(step.operands[0], left=True), _along_rows(step.operands[1], left=False)]
+    if band and scheme.merged:
+        scheme = SCHEMES["split"]
     function = f"product_of_{'two_halves' if scheme.low else 'halves'}_{''.join('cr'[s] for s in sides)}"
     function += "_in_band" if band else ""
 
@@ -95,19 +117,16 @@ def lowering(step: CallStep, precision: str = "highest") -> Lowering:
     kernels = []
     for left, rows in zip((True, False), sides, strict=True):
         kernels += (
-            [_kernel("rows", scheme, left)] if rows else [_kernel("ranges", scheme), _kernel("columns", scheme, left)]
+            [kernel("rows", scheme, left)] if rows else [kernel("ranges", scheme), kernel("columns", scheme, left)]
         )
-    unique = tuple({k.name: k for k in [*kernels, _kernel("mend", scheme)]}.values())
+    kernels += [product_merged.merged(*sides)] if scheme.merged else []
+    unique = tuple({k.name: k for k in [*kernels, kernel("mend", scheme)]}.values())
     padded = step.result.shape[1] != step.others[1].shape[0]
-    adding = (bands.IN_BAND, PRODUCT, PRODUCT_IN_BAND) if band else (PRODUCT,)
+    adding = (bands.IN_BAND, PRODUCT, PRODUCT_IN_BAND) if band else (PROCESSORS_OF,) if scheme.merged else (PRODUCT,)
     helpers = (*adding, _function(function, scheme, sides[0], sides[1], padded, bool(band)))
-    idea = (
-        "operands as two halves each, three products of halves, partial sums added in single precision"
-        if scheme.low
-        else "operands as halves scaled by powers of two, with TF32's mantissa at twice its rate"
-    )
     sizes = [step.result.shape[0].hint(), step.result.shape[1].hint(), step.call.operands[0].shape[1].hint()]
     part = bands.share(step) if band else 1.0
+    idea = IDEAS[scheme.low] + (", all in one kernel of ours" if scheme.merged else "")
     return Lowering(lines, seconds(scheme.name, *sizes) * part, idea, unique, helpers)
 
 
@@ -122,13 +141,18 @@ def _along_rows(operand: Operand, left: bool) -> bool:
     return (operand.order == (0, 1)) == left
 
 
-def _kernel(kind: str, scheme: Scheme, left: bool = True) -> KernelCode:
+def kernel(kind: str, scheme: Scheme, left: bool = True, batched: bool = False) -> KernelCode:
+    """A kernel of a scheme: "rows" and "columns" scale and convert, "ranges" looks at columns, "mend" computes again.
+
+    batched: "mend" for batches of matrices that lie along the depth.
+    """
     side = "left" if left else "right"
     names = {"rows": f"halve_{side}_rows", "columns": f"halve_{side}_columns", "ranges": "column_ranges"}
-    name = names.get(kind, "mend_tiles")
+    name = names.get(kind, "mend_batches" if batched else "mend_tiles")
     low_first, counts = left and scheme.low, kind == "ranges"
     order = "low then high" if low_first else "high then low"
-    text = render(f"cuda/{_CODE[kind]}.cu.j2", name=name, low=scheme.low, low_first=low_first, order=order)
+    how = {"low": scheme.low, "low_first": low_first, "order": order, "batched": batched}
+    text = render(f"cuda/{_CODE[kind]}.cu.j2", name=name, **how)
     template: tuple[str, ...] = ("WARPS", "VEC")
     constants: dict[str, Constant] = {"WARPS": 8, "VEC": 4}
     tune: dict[str, tuple[Constant, ...]] = {"WARPS": (8, 4, 16), "VEC": (4, 2, 1)}
@@ -143,7 +167,7 @@ def _kernel(kind: str, scheme: Scheme, left: bool = True) -> KernelCode:
         require = {"VEC": "aligned(x, 4 * VEC) and depth % VEC == 0"}
     elif kind == "mend":
         template, constants, tune, require = ("BLOCK",), {"BLOCK": 256}, {}, {}
-        grid, block = "ceil_div(rows, 64) * ceil_div(columns, 64)", "BLOCK"
+        grid, block = f"{'batches * ' if batched else ''}ceil_div(rows, 64) * ceil_div(columns, 64)", "BLOCK"
     return KernelCode(
         name=name,
         program=Program(name, (), (), ()),
@@ -198,6 +222,8 @@ def _function(name: str, scheme: Scheme, left_rows: bool, right_rows: bool, padd
         right_rows=right_rows,
         band=band,
         low=scheme.low,
+        merged=product_merged.name_of(left_rows, right_rows) if scheme.merged else "",
+        width="b_halves.shape[0]" if right_rows else "b_halves.shape[1]" if padded else "columns",
         small=SMALL,
         least=LEAST_DEPTH,
         why="the library may be more exact there",

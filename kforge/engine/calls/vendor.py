@@ -202,6 +202,8 @@ RATES = {"float32": 4.8e13, "float16": 6.5e14, "bfloat16": 6.5e14, "float64": 5.
 RATES |= {"int8": 1e15, "float8_e4m3fn": 1.1e15, "float8_e5m2": 1.1e15}
 """Operations a second of the library's products on one H200, TF32 off; of eight bits as expected, not measured."""
 TF32_RATE, CONVOLUTION_RATE = 3.8e14, 1.7e14
+SLOW_RATE = 1.5e13  # of convolutions in three dimensions with many taps and few channels, of transposed ones more often
+MANY_TAPS, FEW = 27, 8
 
 
 def plain(step: CallStep, precision: str = "highest") -> Lowering:
@@ -219,11 +221,23 @@ def plain(step: CallStep, precision: str = "highest") -> Lowering:
         precision != "highest" or step.call.operator.startswith("conv")
     )
     rate = CONVOLUTION_RATE if step.call.operator.startswith("conv") else TF32_RATE
-    seconds = 5e-6 + step.call.operations / (rate if tf32 else RATES.get(narrow, 4.8e13))
+    rate = rate if tf32 else RATES.get(narrow, 4.8e13)
+    seconds = 5e-6 + step.call.operations / (SLOW_RATE if _is_slow(step.call) else rate)
     seconds *= 0.5 if step.call.last else 20 if "groups" in step.call.keywords else 1  # what it takes in torch's format
     how = "on channels-last operands" if step.call.last else "as it is"
     helpers = (channels_last(step.call.operator, len(step.result.shape)),) if step.call.last else ()
     return Lowering(lines, seconds, f"torch.{step.call.operator} {how}", helpers=helpers)
+
+
+def _is_slow(call: VendorCall) -> bool:
+    """Whether cuDNN computes a convolution far below its rate, as seen on an H200."""
+    if not call.operator.endswith("3d"):
+        return False
+    taps = prod(s.hint() for s in call.operands[1].shape[2:])
+    many = taps > MANY_TAPS
+    if call.operator == "conv3d":
+        return many and call.operands[1].shape[1].hint() < FEW
+    return many or "stride" not in call.keywords
 
 
 INTEGER = "integer"

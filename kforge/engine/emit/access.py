@@ -44,6 +44,14 @@ def access_of(index: Poly, buffer: Buffer, inner: Var | None, guard: Expr | None
     return Access(buffer, index, base, "vector", frozenset(m for m in multiples | edges if not _always(m)))
 
 
+def walks_down(access: Access, inner: Var) -> Access:
+    """An access that moves by one distance from column to column, as one that a pointer can follow; else itself."""
+    step = access.index.coefficient(inner)
+    base = access.index - step * Poly.of(inner)
+    plain = all(isinstance(a, (Var, Size)) for a in access.index.atoms()) and inner not in base.atoms()
+    return Access(access.buffer, access.index, base, "vector") if access.kind == "scalar" and plain else access
+
+
 def moving(index: Poly) -> set[Var]:
     """The loop variables that an index depends on, those of gathered positions included."""
     found: set[Var] = set()
@@ -118,14 +126,16 @@ class Memory:
     def vectors(self) -> list[Access]:
         return [a for a in [*self.loads.values(), *self.stores.values()] if a.kind == "vector"]
 
-    def condition(self, types: Types, sizes: Sizes, inner_size: str) -> str:
-        """The launch-language condition on VEC; holds for VEC = 1."""
+    def condition(self, types: Types, sizes: Sizes, inner_size: str, ragged: bool = False) -> str:
+        """The launch-language condition on VEC; holds for VEC = 1. ragged: rows may begin within a vector."""
         buffers = list(dict.fromkeys(a.buffer for a in self.vectors()))
         if not buffers:
             return "VEC == 1"
         main = next((b for b in buffers if types.element(b) in types.bound), buffers[0])
         parts = [f"VEC * {size_of(main, types)} <= 16"]
         parts += [f"aligned({b.name}, VEC * {size_of(b, types)})" for b in buffers]
+        if ragged:
+            return " and ".join(dict.fromkeys([*parts, f"(VEC == 1 or {inner_size} >= 2 * VEC)"]))
         multiples = {inner_size: None}
         for a in self.vectors():
             for m in a.multiples:

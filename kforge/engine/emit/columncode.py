@@ -12,22 +12,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from kforge.engine.emit.access import Access
+from kforge.engine.emit.access import Access, access_of, walks_down
 from kforge.engine.emit.cgen import Names, Scope, identity
 from kforge.engine.emit.passes import Pass
 from kforge.engine.emit.reducing import OPERATIONS, SLOT_BYTES, QueuedCode
+from kforge.engine.emit.splitcode import SplitCode
 from kforge.engine.emit.threadcode import ThreadCode
 from kforge.engine.families.row import HeldCode
-from kforge.engine.graph.ir import Expr
-from kforge.engine.graph.symbols import Poly, Size, Var
-
-
-def walks_down(access: Access, inner: Var) -> Access:
-    """An access that moves by one distance from column to column, as one that a pointer can follow; else itself."""
-    step = access.index.coefficient(inner)
-    base = access.index - step * Poly.of(inner)
-    plain = all(isinstance(a, (Var, Size)) for a in access.index.atoms()) and inner not in base.atoms()
-    return Access(access.buffer, access.index, base, "vector") if access.kind == "scalar" and plain else access
+from kforge.engine.graph.ir import Expr, Program
+from kforge.engine.graph.symbols import Poly, Var
 
 
 @dataclass
@@ -130,7 +123,7 @@ class ColumnCode(QueuedCode, ThreadCode):
                 self.arrays.pop(uid, None)
 
     @contextmanager
-    def vectors(self, p: Pass, note: str = "") -> Iterator[None]:
+    def vectors(self, p: Pass, note: str = "", elements: bool = True) -> Iterator[None]:
         col = self._col_var(self.inner)
         with self.lines.block("for (int k = 0; k < ITEMS; ++k)", unroll=True):
             condition = self.lines.block(f"if (tile + k * SPLIT < {self.stop})")
@@ -293,9 +286,15 @@ class RowsAbreast(ColumnCode):
 
 
 class HeldColumns(HeldCode):
-    """The same with all columns of a row in registers: SPLIT groups of LANES threads hold ITEMS of them each."""
+    """The same with all columns of a row in registers: SPLIT groups of LANES threads hold ITEMS of them each.
+
+    Every access has a pointer to the thread's first column and a distance to the next one; with whole indices, tests in
+    64 bits and divisions an element took 82 instructions, twice what memory leaves time for.
+    """
 
     follows_columns = False
+    declare_divisors = SplitCode.declare_divisors
+    walking: dict[tuple[str, Poly], tuple[str, str]]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -303,12 +302,79 @@ class HeldColumns(HeldCode):
         self.memory.loads = {k: walks_down(access, self.inner) for k, access in self.memory.loads.items()}
         self.memory.stores = {s: walks_down(access, self.inner) for s, access in self.memory.stores.items()}
 
-    prologue = ColumnCode.prologue
     _element_var = ColumnCode._element_var
     combine = ColumnCode.combine
     combine_block = ColumnCode.combine
 
+    @staticmethod
+    def walks(program: Program) -> bool:
+        """Whether all that moves with the columns moves by one distance from each to the next."""
+        if len(program.cols) != 1:
+            return False
+        inner = program.cols[0]
+        found = [
+            access_of(e.index, e.buffer, inner) for e in program.loads if e.index is not None and e.buffer is not None
+        ]
+        found += [access_of(s.index, s.buffer, inner) for s in program.stores if not s.per_row]
+        return all(walks_down(a, inner).kind != "scalar" for a in found)
+
+    def prologue(self) -> None:
+        ColumnCode.prologue(self)  # type: ignore[arg-type]
+        self.walking = {}
+        if not self.walks(self.program):
+            return
+        self.names.taken |= {"start", "nth"}
+        distances: dict[Poly, str] = {}
+        scope = self.scope.child(var=lambda v: "start" if v == self.inner else self._row_var(v))
+        self.lines.add("const long long start = min(part, cols - 1);  // there may be fewer columns than parts")
+        for access in [*self.memory.loads.values(), *self.memory.stores.values()]:
+            key = access.buffer.name, access.index
+            if access.kind != "vector" or key in self.walking:
+                continue
+            distance = access.index.coefficient(self.inner)
+            if distance not in distances:
+                distances[distance] = self.names.fresh("step")
+                text = self.scope.index(distance, True)
+                self.lines.add(f"const long long {distances[distance]} = {text} * (SPLIT * 1LL);")
+            name = self.names.fresh(f"{access.buffer.name}_at")
+            const = "" if self._is_written(access) else "const "
+            text = f"{access.buffer.name} + {scope.index(access.index)}"
+            self.lines.add(f"{const}{self.types.element(access.buffer)}* {name} = {text};")
+            self.walking[key] = name, distances[distance]
+        self.lines.blank()
+
+    @contextmanager
+    def clamped_vectors(self, start: str = "0", stop: str = "ITEMS") -> Iterator[None]:
+        if not self.walking:
+            with super().clamped_vectors(start, stop):
+                yield
+            return
+        loop = self.lines.block(f"for (int k = {start}; k < {stop}; ++k)", unroll=True)
+        with self.lines.block("if (end > 0)"), loop:
+            self.lines.add("const int nth = FULL || k * SPLIT + part < end ? k : 0;  // the first again")
+            place = len(self.lines._lines)
+            self.lines.add(f"const int {self.at} = nth * SPLIT + part;")
+            self.whole = True
+            yield
+            self.whole = False
+            if not re.search(rf"\b{self.at}\b", "\n".join(self.lines._lines[place + 1 :])):
+                del self.lines._lines[place]
+
+    @contextmanager
+    def vectors(self, p: Pass, note: str = "", elements: bool = True) -> Iterator[None]:
+        if not self.walking:
+            with super().vectors(p, note, elements):
+                yield
+            return
+        with self.lines.block("for (int k = 0; k < ITEMS; ++k)", unroll=True):
+            self.lines.add(f"const int {self.at} = k * SPLIT + part;")
+            with self.lines.block(f"if (FULL || {self.at} < end)"):
+                yield
+
     def address(self, access: Access) -> str:
+        if (access.buffer.name, access.index) in self.walking:
+            name, step = self.walking[access.buffer.name, access.index]
+            return f"{name} + {'nth' if self.whole else 'k'} * {step}"
         return f"{access.buffer.name} + {self.scope.index(access.index)}"
 
     def declare_pointers(self) -> None:

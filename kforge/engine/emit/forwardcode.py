@@ -16,7 +16,7 @@ from kforge.engine.graph.formats import DENSE
 from kforge.engine.graph.importer import Graph
 from kforge.engine.graph.ir import Buffer, Expr, walk
 from kforge.engine.graph.state import State, host_lines
-from kforge.engine.graph.strides import Image, Joined, Layout, inputs_of, written
+from kforge.engine.graph.strides import Image, Joined, Kept, Layout, Seen, inputs_of, written
 from kforge.engine.graph.symbols import product
 from kforge.engine.graph.tensors import Tensor
 from kforge.engine.partition import Partition
@@ -83,7 +83,8 @@ def forward_lines(
         lines.append(f"if {copied.condition()}:  # then torch copies nothing")
         lines.append(f"    return {copied.python()}{shaped}")
     layouts = {b.name: t.layout for b, t in zip(plan.parts.outputs, tensors, strict=True) if t.layout is not None}
-    layouts = {name: rule for name, rule in layouts.items() if inputs_of(rule)}  # others always lie as captured
+    layouts = {name: rule for name, rule in layouts.items() if isinstance(rule, Seen) or inputs_of(rule)}
+    # others always lie as captured
     formats = {
         b.name: t.format
         for b, t in zip(plan.parts.outputs, tensors, strict=True)
@@ -133,10 +134,10 @@ def _laid(name: str, layout: Layout, host: Host, odd: Collection[str]) -> list[s
     """Lines that give an output the strides of torch's; where inputs are contiguous as captured it has them."""
     if isinstance(layout, Buffer):
         return [f"{name} = like({name}, {layout.name}_given)"]
-    rule = layout if isinstance(layout, (Joined, Image)) else Joined((layout,))  # a view may not be dense
+    rule = layout if isinstance(layout, (Joined, Image, Kept, Seen)) else Joined((layout,))  # a view may not be dense
     line = f"{name} = laid({name}, {written(rule, host.size, host.shape)})"
     names = [b.name for b in inputs_of(layout)]
-    if any(n in odd for n in names):
+    if isinstance(layout, Seen) or any(n in odd for n in names):
         return [line]
     dense = " and ".join(f"{n}_given.is_contiguous()" for n in names)
     return [f"if not {dense if len(names) == 1 else f'({dense})'}:", f"    {line}"]

@@ -50,7 +50,7 @@ class SortCode(ScanCode):
         for e in loads:
             self.arrays.pop(e.uid, None)
 
-    def vectors(self, p: Pass, note: str = ""):  # type: ignore[no-untyped-def]
+    def vectors(self, p: Pass, note: str = "", elements: bool = True):  # type: ignore[no-untyped-def]
         return self._vectors("")
 
     def _words(self, e: Expr, p: Pass, tile: str, place: str) -> None:

@@ -40,11 +40,20 @@ class ReducingCode(CodeBase):
     def elements(self, sums: list[str], kept: Sequence[Expr] = ()) -> Iterator[None]:
         """The loop over a vector's elements, which fills in the terms of each of `sums` and the values of `kept`."""
         for name in sums:
-            self.lines.add(f"{self.types.real} {name}_terms[VEC];")
-        with self.lines.block("for (int j = 0; j < VEC; ++j)", unroll=True):
+            self.lines.add(f"{self.types.real} {name}_terms[VEC]{' = {}' if self.ragged else ''};")
+        with self.lines.block("for (int j = 0; j < VEC; ++j)", unroll=True), self.inside_row():
             yield
         for name in sums:
             self.add_terms(name)
+
+    @contextmanager
+    def inside_row(self) -> Iterator[None]:
+        """Of a vector that may be another row's in part: for this row's elements alone."""
+        if not self.ragged:
+            yield
+            return
+        with self.lines.block("if (inside >> j & 1)"):
+            yield
 
     def add_terms(self, name: str) -> None:
         """The sum of a vector's terms goes to the partial sums `name`."""

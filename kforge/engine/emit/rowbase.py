@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from kforge.engine.emit.access import Access, Memory, moving
 from kforge.engine.emit.cgen import Names, Scope, Sizes, Types, named_steps, wished_name
 from kforge.engine.emit.passes import Pass, below
+from kforge.engine.emit.ragged import place_of_row
 from kforge.engine.emit.text import Lines
 from kforge.engine.graph.ir import REAL, Expr, Program, is_element, walk
 from kforge.engine.graph.symbols import Poly, Value, Var
@@ -14,7 +15,7 @@ from kforge.engine.graph.tensors import linear
 
 RESERVED_WORDS = (
     "own row rows col cols lane warp tile base k j partials T U W at i n flat first end share rank team ticket tickets "
-    "blocks workspace staged slots arrived"
+    "lead head last inside blocks workspace staged slots arrived"
 )
 
 
@@ -51,6 +52,7 @@ class CodeBase:
     style: Style
     helpers: set[str] = field(default_factory=set)
     scratch_lines: list[str] = field(default_factory=list)
+    ragged: bool = False  # rows begin anywhere: ragged.py
 
     def __post_init__(self) -> None:
         self.inner: Var = self.program.cols[-1]
@@ -59,6 +61,12 @@ class CodeBase:
         if self.follows_columns and len(self.program.cols) > 1:
             self.memory.loads = {k: self._along_columns(access) for k, access in self.memory.loads.items()}
             self.memory.stores = {s: self._along_columns(access) for s, access in self.memory.stores.items()}
+        if self.ragged:  # what lies alike for all rows has no vectors where theirs are
+            here = place_of_row(self.program)
+            self.memory.loads = {
+                k: replace(a, kind="scalar") if a.kind == "vector" and a.base != here else a
+                for k, a in self.memory.loads.items()
+            }
         names = [b.name for b in self.program.buffers]
         reserved = RESERVED_WORDS.split()
         self.names = Names({*names, *self.sizes.params, *reserved})
@@ -163,7 +171,34 @@ class CodeBase:
         if len(rows) > 1:
             self._split_index("row", [f"row_{k}" for k in range(len(rows))], rows, "long long")
         self.declare_pointers()
+        if self.ragged:
+            self.declare_edges()
         self.lines.blank()
+
+    lead = ""  # a variable: how many elements of the row's first vector lie before it; "" where that is 0
+
+    def declare_edges(self) -> None:
+        """Where the vectors of memory lie in this row."""
+        place = place_of_row(self.program)
+        assert place is not None
+        if place.terms:
+            self.lead = "lead"
+            text = self.scope.index(place, True)
+            self.lines.add(
+                f"const int lead = static_cast<int>({text} % VEC);  // elements of another row before this one"
+            )
+        before, behind = ("(VEC - lead) % VEC", "(cols + lead) % VEC") if self.lead else ("0", "cols % VEC")
+        self.lines.add(f"const {self.style.column} head = {before}, last = cols - VEC - {behind};  // whole vectors")
+
+    def which_inside(self) -> None:
+        """For the vector at hand, a bit for each of its elements that this row has."""
+        if self.ragged:
+            self.helpers.add("ragged")
+            self.lines.add(f"const unsigned int inside = which_within<VEC>({self.at}, cols);")
+
+    @property
+    def less_lead(self) -> str:
+        return f" - {self.lead}" if self.lead else ""
 
     def _split_index(self, flat: str, names: list[str], loops: tuple[Var, ...], ctype: str) -> None:
         rest = flat

@@ -109,13 +109,16 @@ class RowCode(ReducingCode):
         return f"{text} ({e.origin.file}:{e.origin.line})" if e.origin is not None else text
 
     @contextmanager
-    def vectors(self, p: Pass, note: str = "") -> Iterator[None]:
+    def vectors(self, p: Pass, note: str = "", elements: bool = True) -> Iterator[None]:
         """The loop over this thread's vectors of a row or tile; `col` is the first column of a vector."""
         s = self.style
         base = f"{s.first} + " if s.first != "0" and not s.tiled else "tile + " if s.tiled else ""
         with self.lines.block(f"for (int k = 0; k < {self.items}; ++k)", unroll=True):
-            self.lines.add(f"const {s.column} {self.at} = {base}(k * {s.threads} + {s.thread}) * VEC;")
+            shift = self.less_lead if s.first == "0" and not s.tiled else ""  # else the first vector is that already
+            self.lines.add(f"const {s.column} {self.at} = {base}(k * {s.threads} + {s.thread}) * VEC{shift};")
             with self.lines.block(f"if ({self.at} < {s.end})"), self.indices_used():
+                if elements:
+                    self.which_inside()
                 yield
 
     @contextmanager
@@ -128,10 +131,33 @@ class RowCode(ReducingCode):
         loop = self.lines.block(f"for (int k = {start}; k < {stop}; ++k)", unroll=True)
         some = nullcontext() if self.never_empty else self.lines.block(f"if ({s.end} > 0)")
         with some, loop:
-            self.lines.add(f"const {s.column} own = {base}(k * {s.threads} + {s.thread}) * VEC;")
-            self.lines.add(f"const {s.column} {self.at} = own < {s.end} ? own : {s.end} - VEC;  // the last again")
+            shift = self.less_lead if s.first == "0" else ""
+            self.lines.add(f"const {s.column} own = {base}(k * {s.threads} + {s.thread}) * VEC{shift};")
+            if self.ragged:
+                self.lines.add(f"const {s.column} {self.at} = own < head ? head : own < last ? own : last;")
+            else:
+                self.lines.add(f"const {s.column} {self.at} = own < {s.end} ? own : {s.end} - VEC;  // the last again")
+            self.whole = True
             with self.indices_used():
                 yield
+            self.whole = False
+
+    whole = False  # vectors are whole ones
+
+    def mend_edges(self, p: Pass, loads: list[Expr]) -> None:
+        """The elements of vectors that are another row's in part, after all loads of whole ones."""
+        if not self.ragged or not loads:
+            return
+        self.lines.comment("the row's first and last elements")
+        partly = self.lines.block(f"if ({self.at} < head || {self.at} > last)")
+        each = self.lines.block("for (int j = 0; j < VEC; ++j)", unroll=True)
+        with self.vectors(p, elements=False), partly:
+            self.which_inside()
+            with each, self.inside_row():
+                for e in loads:
+                    pointer = self.pointer(self.memory.loads[e.uid])
+                    pointer = pointer if pointer.isidentifier() else f"({pointer})"
+                    self.lines.add(f"{self.arrays[e.uid]}.at[j] = {pointer}[{self.at} + j];")
 
     def split_columns(self) -> None:
         if len(self.program.cols) > 1:
@@ -207,7 +233,8 @@ class RowCode(ReducingCode):
         """The loop over tiles of a row that does not fit."""
         s = self.style
         step = f"{s.threads} * VEC * ITEMS"
-        with self.lines.block(f"for ({s.column} tile = {s.first}; tile < {s.end}; tile += {step})"):
+        first = f"-{self.lead}" if s.first == "0" and self.lead else s.first
+        with self.lines.block(f"for ({s.column} tile = {first}; tile < {s.end}; tile += {step})"):
             parts = self._tile_partials(p, sums)
             self.preload(p, preload, outside)
             with self.vectors(p):
@@ -251,13 +278,18 @@ class RowCode(ReducingCode):
             self.names.taken.add(name)
             self.lines.add(f"Pack<{self.types.element(access.buffer)}, VEC> {name}[ITEMS];")
             self.arrays[e.uid] = f"{name}[k]"
-        with self.vectors(p) if self.style.tiled else self.clamped_vectors():
+        with self.vectors(p, elements=False) if self.style.tiled else self.clamped_vectors():
             self.split_columns()
             for e in loads:
                 access = self.memory.loads[e.uid]
                 self.lines.add(f"{self.arrays[e.uid]} = {self._vector(e, access)};")
+        if not self.style.tiled:
+            self.mend_edges(p, loads)
 
     def _vector(self, e: Expr, access: Access) -> str:
+        if self.ragged and not self.whole:
+            self.helpers.add("ragged")
+            return f"load_within<VEC>({self.pointer(access)}, {self.at}, cols)"
         text = f"load<VEC>({self.address(access)})"
         if e.args:
             element = self.types.element(access.buffer)
@@ -343,6 +375,10 @@ class RowCode(ReducingCode):
         for n, s in enumerate(p.stores):
             if n in outs:
                 access = self.memory.stores[s]
+                if self.ragged:
+                    self.helpers.add("ragged")
+                    self.lines.add(f"store_within({self.pointer(access)}, {self.at}, cols, {outs[n]});")
+                    continue
                 self.lines.add(f"store({self.address(access)}, {outs[n]});")
         for e in p.fresh:
             if self.arrays.get(e.uid, "").isidentifier() and e not in p.kept:

@@ -60,7 +60,7 @@ class ScanCode(RowCode):
     # the loop over vectors, in the scans' direction
 
     @contextmanager
-    def vectors(self, p: Pass, note: str = "") -> Iterator[None]:
+    def vectors(self, p: Pass, note: str = "", elements: bool = True) -> Iterator[None]:
         with self._vectors("tile"):
             yield
 

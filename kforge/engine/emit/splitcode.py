@@ -35,6 +35,10 @@ class SplitCode(ChunkCode):
     items = "VECTORS"
     never_empty = True  # without columns there are no blocks
 
+    def declare_edges(self) -> None:
+        super().declare_edges()
+        self.lines.add(f"const int first = rank * share{self.less_lead}, end = min(first + share, cols);")
+
     # what is held
 
     def preload(self, p: Pass, loads: list[Expr], outside: Names) -> None:
@@ -62,6 +66,7 @@ class SplitCode(ChunkCode):
                 self.lines.add(f"{self.arrays[e.uid]} = {self._vector(e, self.memory.loads[e.uid])};")
         self.lines.add("__pipeline_commit();")
         self.lines.add("__pipeline_wait_prior(0);  // each thread reads what it copied itself: no barrier")
+        self.mend_edges(p, loads)
 
     def _start_copy(self, e: Expr) -> None:
         access = self.memory.loads[e.uid]
@@ -184,6 +189,11 @@ class ShareCode(QueuedCode, OnlineCode):
     values: dict[int, str] = field(default_factory=dict)
     queues = True
     others = "shares"
+
+    def declare_edges(self) -> None:
+        super().declare_edges()
+        self.lines.add(f"const long long first = static_cast<long long>(rank) * SHARE{self.less_lead};")
+        self.lines.add("const long long end = rank + 1 == team.blocks ? cols : min(first + SHARE, cols);")
 
     def published(self, mine: str, ctype: str) -> str:
         return f"publish<{ctype}>({mine}, team, {self.rounds});"

@@ -92,6 +92,12 @@ def declare_window(scope: Scope, e: Expr, wish: str) -> str:
             accumulate()
             return
         first = left[0]
+        if isinstance(first, Reach) and first.stretches:
+            names[first.at] = scope.names.fresh(f"at_{len(left)}")
+            at, ends = names[first.at], [scope.index(p) for p in (first.start, first.end)]
+            with lines.block(f"for (long long {at} = {ends[0]}; {at} < {ends[1]}; ++{at})"):
+                loop(left[1:])
+            return
         tap = first.tap if isinstance(first, Reach) else first
         names[tap] = scope.names.fresh("channel" if not isinstance(first, Reach) else f"tap_{len(left)}")
         unroll = tap.size.constant is not None and taps_of(window) <= UNROLLED

@@ -38,7 +38,9 @@ def kernels_for(program: Program, types: Types, name: str, target: Target) -> li
     """All kernels that the registered families offer, the fastest by prediction first."""
     from kforge.engine.cost import predict
     from kforge.engine.families import (  # noqa: F401  (they register themselves)
+        bags,
         broadcast,
+        carried,
         columns,
         gather,
         pointwise,
@@ -53,6 +55,8 @@ def kernels_for(program: Program, types: Types, name: str, target: Target) -> li
 
     if product.multiplies(program):
         return list(REGISTRY["product"](program, types, name, target))
+    if any(s.carried for s in program.stores):
+        return list(REGISTRY["carried"](program, types, name, target))
     if program.scans:
         return [code for own in ("sort", "scan") for code in REGISTRY[own](program, types, name, target)]
     found = [code for family in REGISTRY.values() for code in family(program, types, name, target)]

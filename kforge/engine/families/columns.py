@@ -66,11 +66,12 @@ def held_columns(program: Program) -> int:
 def held(program: Program, types: Types, name: str, halves: bool = False) -> KernelCode:
     """Read once, whatever is done with it: every thread holds ITEMS columns of its row.
 
-    halves: elements of two bytes, of which 64 neighbours are a line of memory.
+    halves: elements of two bytes, of which 32 neighbours are half a line of memory.
     """
     passes = plan(program, keep=True, pairs=[pair for pair in find_pairs(program) if pair.kind == "moments"])
     sizes = row_sizes(program)
-    code = HeldColumns(program, types, sizes, passes, HELD)
+    walks = HeldColumns.walks(program)
+    code = HeldColumns(program, types, sizes, passes, replace(HELD, column="int") if walks else HELD)
     items = PER_THREAD // live_values(passes)
     several = len(program.rows) > 1
     if several:
@@ -85,8 +86,11 @@ def held(program: Program, types: Types, name: str, halves: bool = False) -> Ker
     if several:
         constants["WIDE"], tune["WIDE"] = 0, (0, 1)
         require["WIDE"] = "WIDE == 1 or rows + LANES <= 4294967295"
+    if walks:
+        constants["FULL"], tune["FULL"] = 1, (1, 0)
+        require["FULL"] = "FULL == 0 or (SPLIT * ITEMS == cols and rows % LANES == 0)"
     idea = "neighbouring threads take neighbouring rows, whose columns they hold in registers"
-    extra = {"team": False, "wide": several, "outer": "cols", "several": False}
+    extra = {"team": False, "wide": several, "outer": "cols", "several": False, "column": code.style.column}
     kernel = _kernel(code, f"{name}_held", "row_columns.cu.j2", "held", idea, constants, extra=extra)
     return replace(
         kernel,
@@ -120,9 +124,9 @@ HALVES_CLASSES = (
     (128, 64, 8, 16),
     (256, 64, 16, 16),
     (256, 64, 8, 32),
-    (512, 64, 16, 32),
+    (512, 32, 16, 32),
 )
-"""The same for two bytes: softmax over 512 columns with 16 lanes, which read 32 bytes of a line, reached 0.28."""
+"""The same for two bytes: 32 lanes read what 16 do of four, half a line of memory."""
 
 
 def strips(program: Program, types: Types, name: str, target: Target, team: bool, several: bool = False) -> KernelCode:
@@ -164,6 +168,7 @@ def strips(program: Program, types: Types, name: str, target: Target, team: bool
     idea += "; several blocks share the columns" if team else ""
     schedule = "strips" if team else "columns"
     extra = {"team": team, "wide": divided, "outer": code.scope.index(outer, True), "several": several}
+    extra["column"] = "long long"
     kernel = _kernel(
         code, f"{name}_{schedule}", "row_columns.cu.j2", schedule, idea, constants, workspace=team, extra=extra
     )

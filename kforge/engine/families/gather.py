@@ -2,7 +2,8 @@
 
 A thread has VEC neighbouring columns of ROWS rows. What a place depends on, the column or the row alone, is then worked
 out once for the tile: a compiler sees it in the unrolled loops. With one vector per thread such kernels are bound by
-their index arithmetic (bilinear upsampling 0.41 of the floor, a mirrored border 0.62).
+their index arithmetic (bilinear upsampling 0.41 of the floor, a mirrored border 0.62). Where a row is made of several
+lines, as between the nearest pixels, a thread keeps what it has read of them: the next row needs mostly the same ones.
 """
 
 from __future__ import annotations
@@ -17,13 +18,22 @@ from kforge.engine.emit.rowbase import Style
 from kforge.engine.families import Target, register
 from kforge.engine.families.pointwise import PointwiseCode, reads_apart
 from kforge.engine.graph.ir import SCATTERS, Expr, Program, walk
-from kforge.engine.graph.symbols import Atom, Poly, Var, product
+from kforge.engine.graph.symbols import Atom, Poly, Value, Var, product
 
 LEAST_COLUMNS = 32
 
 
+MOST_HELD = 16  # elements of lines that a thread keeps for each of its columns: all between which cubic terms run
+
+
 class GatherCode(PointwiseCode):
-    """The statements of one thread: where its tile lies, and its elements row by row."""
+    """The statements of one thread: where its tile lies, and its elements row by row.
+
+    held: (buffer, line) -> which of the buffer's lines; places: the columns that are read of each line.
+    """
+
+    held: dict[tuple[str, Poly], int]
+    places: dict[str, list[Poly]]
 
     def _col_var(self, v: Var) -> str:
         loops = self.program.cols
@@ -40,6 +50,8 @@ class GatherCode(PointwiseCode):
         inner, down = loops[-1], loops[-2]
         within = {inner: "(col + j)", down: "(row + r)"}
         values = [s.value for s in stores]
+        self._choose_held()
+        self._declare_held()
         with lines.block("for (int r = 0; r < ROWS; ++r)", unroll=True):
             lines.add(f"if (row + r >= {self.scope.index(down.size)}) break;")
             of_row = self.scope.child(var=lambda v: "(row + r)" if v == down else self._row_var(v))
@@ -63,24 +75,86 @@ class GatherCode(PointwiseCode):
                 lines.add(f"store({s.buffer.name} + {of_row.index(s.index)}, {out});")
         return str(lines)
 
+    def _choose_held(self) -> None:
+        """Buffers of which every load is at a column, of one of several lines that the row decides."""
+        self.held, self.places = {}, {}
+        inner, down = self.program.cols[-1], self.program.cols[-2]
+        for buffer in dict.fromkeys(e.buffer for e in self.program.loads):
+            loads = [e for e in self.program.loads if e.buffer == buffer]
+            lines: dict[Poly, None] = {}
+            places: dict[Poly, None] = {}
+            for e in loads:
+                assert e.index is not None
+                base = self._base(e.index)
+                lines[base], places[e.index - base] = None, None
+            by_row = all(down in moving(base) for base in lines)
+            plain = all(
+                {c for _, c in place.terms} == {1}
+                and all(len(m) == 1 for m, _ in place.terms)
+                and moving(place) == {inner}
+                for place in places
+            )
+            few = len(lines) > 1 and len(lines) * len(places) <= MOST_HELD
+            if buffer is not None and by_row and plain and few and not any(e.args for e in loads):
+                self.held |= {(buffer.name, base): n for n, base in enumerate(lines)}
+                self.places[buffer.name] = list(places)
+
+    @property
+    def vector(self) -> int:
+        """So many columns that what is kept for them takes 32 registers at most; 0 where nothing is."""
+        names = [name for name, _ in self.held]
+        most = max((names.count(name) * len(places) for name, places in self.places.items()), default=0)
+        return min(4, 32 // most) if most else 0
+
+    def _declare_held(self) -> None:
+        """What a thread keeps of lines, and where in a line its columns' elements lie."""
+        inner = self.program.cols[-1]
+        for buffer in dict.fromkeys(e.buffer for e in self.program.loads):
+            if buffer is None or buffer.name not in self.places:
+                continue
+            self.helpers.add("held_lines")
+            places = self.places[buffer.name]
+            count = sum(1 for name, _ in self.held if name == buffer.name)
+            self.names.taken |= {f"{buffer.name}_lines", f"{buffer.name}_places"}
+            self.lines.add(f"int {buffer.name}_places[{len(places)}][VEC];")
+            with self.lines.block("for (int j = 0; j < VEC; ++j)", unroll=True):
+                scope = self.scope.child(var=lambda v: "(col + j)" if v == inner else self._row_var(v))
+                scope.names = Names(self.names.taken)
+                for n, place in enumerate(places):
+                    values = [a.expr for a in place.atoms() if isinstance(a, Value)]
+                    for e in named_steps(values, set(scope.known)):  # type: ignore[arg-type]
+                        self.lines.add(scope.declare(e, wished_name(e, self.final)))
+                    self.lines.add(f"{buffer.name}_places[{n}][j] = {scope.index(place)};")
+            element = self.types.element(buffer)
+            self.lines.add(f"HeldLines<{element}, {count}, {len(places)}, VEC> {buffer.name}_lines;")
+            self.lines.blank()
+
+    def _base(self, index: Poly) -> Poly:
+        return Poly(tuple(t for t in index.terms if not self._moves(t[0])))
+
     def _pointers(self, scope: Scope) -> None:
         """The part of each place that is the same along a row, as a pointer."""
         for e in self.program.loads:
             assert e.buffer is not None and e.index is not None
-            base = Poly(tuple(t for t in e.index.terms if not self._moves(t[0])))
+            base = self._base(e.index)
             key = (e.buffer.name, base)
             if base.terms and base.constant is None and key not in self.pointers:
                 self.pointers[key] = scope.names.fresh(f"{e.buffer.name}_line")
                 element = self.types.element(e.buffer)
                 text = f"const {element}* {self.pointers[key]} = {e.buffer.name} + {scope.index(base)};"
                 self.lines.add(text)
+        for (name, base), n in self.held.items():
+            self.lines.add(f"{name}_lines.template take<{n}>({self.pointers[name, base]}, {name}_places);")
 
     def _moves(self, monomial: tuple[Atom, ...]) -> bool:
         return self.program.cols[-1] in moving(Poly(((monomial, 1),)))
 
     def _load_row(self, e: Expr, scope: Scope) -> str:
         assert e.buffer is not None and e.index is not None
-        base = Poly(tuple(t for t in e.index.terms if not self._moves(t[0])))
+        base = self._base(e.index)
+        if (line := self.held.get((e.buffer.name, base))) is not None and "r)" in scope.var(self.program.cols[-2]):
+            n = self.places[e.buffer.name].index(e.index - base)
+            return self._convert(e, f"{e.buffer.name}_lines.at[{line}][{n}][j]")
         pointer = self.pointers.get((e.buffer.name, base))
         place = f"{e.buffer.name}[{scope.index(e.index)}]"
         if pointer is not None:
@@ -160,7 +234,12 @@ def gather(program: Program, types: Types, name: str, target: Target) -> Iterato
         sizes=dict(sizes.params),
         grid=f"ceil_div({tiles}, BLOCK)",
         block="BLOCK",
-        constants={"BLOCK": 256, "VEC": 8 if _widest(program) == 2 else 4, "ROWS": 4, "WIDE": 0},
+        constants={
+            "BLOCK": 256,
+            "VEC": code.vector or (4 if _widest(program) > 2 else 8),
+            "ROWS": 8 if code.held else 4,
+            "WIDE": 0,
+        },
         tune={"BLOCK": (256, 128), "VEC": (8, 4, 2, 1), "ROWS": (4, 8, 2, 1), "WIDE": (0, 1)},
         require={
             "VEC": code.memory.condition(types, sizes, cols),

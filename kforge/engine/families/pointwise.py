@@ -70,13 +70,17 @@ def pointwise(program: Program, types: Types, name: str, target: Target) -> Iter
     """Applies to programs without rows and reductions."""
     if program.rows or program.reductions or program.scans or not program.cols:
         return
+    yield kernel_of(PointwiseCode, program, types, f"{name}_kernel")  # a bare name may be CUDA's: tanh, float4
+
+
+def kernel_of(code_type: type[PointwiseCode], program: Program, types: Types, name: str) -> KernelCode:
+    """A kernel of one vector per thread, its body by this class."""
     sizes = Sizes()
     sizes.add("n", total(program.cols))
-    name = f"{name}_kernel"  # the bare name may be a function or type of CUDA's: tanh, float4
     name_loops(sizes, program)
     several = len(program.cols) > 1
     windows = any(e.op == "window" for e in walk(s.value for s in program.stores))
-    code = PointwiseCode(program, types, sizes, plan(program, keep=True), Style("", "", False, "", False))
+    code = code_type(program, types, sizes, plan(program, keep=True), Style("", "", False, "", False))
     body = code.emit()
     helpers = code.helpers | ({"index"} if several else set())
     size_types = {s: "long long" if s == "n" else "int" for s in sizes.params}
@@ -102,7 +106,7 @@ def pointwise(program: Program, types: Types, name: str, target: Target) -> Iter
         parameters=parameters(program, types, size_types),
         body=body,
     )
-    yield KernelCode(
+    return KernelCode(
         name=name,
         program=program,
         schedule="taps" if windows else "scattered" if several and reads_apart(program) else "pointwise",

@@ -2,7 +2,8 @@
 
 Hopper: one thread keeps a ring of tiles in shared memory full by tensor copies, two warpgroups multiply them by wgmma
 (128 x BN sums in registers), and each block goes from tile to tile. In a cluster of two, blocks one below the other
-share the right operand's tiles. Ampere and later: product_ampere.py.
+share the right operand's tiles. With TURNS 2 each warpgroup has tiles of its own, and what one does with its sums is
+done while the other multiplies. Ampere and later: product_ampere.py.
 """
 
 from __future__ import annotations
@@ -13,18 +14,13 @@ from kforge.engine.emit.cgen import Types
 from kforge.engine.emit.kernelcode import KernelCode
 from kforge.engine.families import Target, register
 from kforge.engine.families.product_ampere import ampere
-from kforge.engine.families.product_parts import Parts, multiplies, parts_of
+from kforge.engine.families.product_parts import PROCESSORS, Parts, multiplies, parts_of
 from kforge.engine.graph.ir import Program
 
-RATE = 6.2e14  # operations a second, on an H200
+STEP = {256: 7.5e-7, 128: 3.9e-7, 64: 2.3e-7}  # seconds of 64 steps of depth of a tile 128 x BN, on an H200
 BYTES_PER_SECOND = 4e12  # what the sums' way to memory adds, a part of it hidden
 MULTIPROCESSORS = 132
 SHARED, SLABS = 232448, 21504  # bytes: of a block; of the sums on their way, with what aligning the ring takes
-
-PROCESSORS = '''\
-def processors(x):
-    """How many blocks share the tiles: one a multiprocessor."""
-    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 4'''
 
 TENSOR_MAP = '''\
 def tensor_map(x, lines, *shape):
@@ -51,14 +47,9 @@ def product(program: Program, types: Types, name: str, target: Target) -> Iterat
 
 
 def _hopper(parts: Parts, name: str) -> KernelCode:
-    batches, rows, cols, _ = parts.hints()
-    wide = batches * -(-rows // 128) * -(-cols // 256) >= MULTIPROCESSORS
-    constants: dict[str, int | str] = {"BN": 256 if wide else 128, "STAGES": 4, "CLUSTER": 1}
-    constants |= {"GROUP": 16 if wide else 8}
-    tune: dict[str, tuple[int | str, ...]] = {"BN": (256, 128), "STAGES": (6, 5, 4, 3), "CLUSTER": (2, 1)}
-    tune |= {"GROUP": (16, 8, 4)}
+    constants, tune = _schedule(parts)
     tiles = "ceil_div(rows, 128 * CLUSTER) * ceil_div(cols, BN)" + (" * batches" if parts.product.batch else "")
-    lines = [128 if along else 64 for along in parts.along]
+    lines = [128 if parts.along[0] else 64, 64]
     sides = zip(parts.shapes(), lines, strict=True)
     near = {"prefetch"} if parts.values["fetched"]["soon"] else set()
     return parts.kernel(
@@ -70,7 +61,8 @@ def _hopper(parts: Parts, name: str) -> KernelCode:
         helpers={"hopper", *near, *_layouts(parts)},
         require={
             "STAGES": f"STAGES * (128 + BN) * 128 + {SLABS} <= {SHARED}",
-            "CLUSTER": "CLUSTER == 1 or BN == 256",
+            "TURNS": "TURNS * BN <= 256",
+            "CLUSTER": "BN >= 64 * CLUSTER",
         },
         grid=f"min({tiles}, processors // CLUSTER) * CLUSTER",
         block="384",
@@ -83,6 +75,26 @@ def _hopper(parts: Parts, name: str) -> KernelCode:
     )
 
 
+def _schedule(parts: Parts) -> tuple[dict[str, int | str], dict[str, tuple[int | str, ...]]]:
+    """The constants that were the fastest on an H200, and what they are tuned among.
+
+    Where both operands lie along the depth and are large, a tile of 256 columns for both warpgroups; else 128 columns
+    for each in turn, the right operand's part shared by two blocks; 64 columns where that leaves processors idle.
+    """
+    batches, rows, cols, _ = parts.hints()
+    down = -(-rows // 128)
+    tiles = {n: batches * down * -(-cols // n) for n in STEP}
+    chosen: dict[str, int | str] = {"BN": 128, "STAGES": 6, "CLUSTER": 2, "TURNS": 2, "GROUP": 8}
+    if all(parts.along) and tiles[256] >= 2 * MULTIPROCESSORS:
+        chosen = {"BN": 256, "STAGES": 4, "CLUSTER": 1, "TURNS": 1, "GROUP": 16}
+    elif 2 * tiles[128] < MULTIPROCESSORS:
+        chosen |= {"BN": 64, "CLUSTER": 1, "TURNS": 1}
+    elif down % 2 and down < 8:  # a cluster's second block would often have nothing
+        chosen |= {"CLUSTER": 1}
+    among: dict[str, tuple[int | str, ...]] = {"BN": (256, 128, 64), "STAGES": (6, 5, 4, 3), "CLUSTER": (1, 2)}
+    return chosen, among | {"TURNS": (1, 2), "GROUP": (16, 8, 4)}
+
+
 def _layouts(parts: Parts) -> set[str]:
     """Which ways of lying in shared memory, and which ranks of tensor maps, the source must know."""
     ranks = {f"boxes_{2 + side.batched}d" for side in (parts.product.left, parts.product.right)}
@@ -90,13 +102,13 @@ def _layouts(parts: Parts) -> set[str]:
 
 
 def _seconds(parts: Parts) -> float:
-    """Predicted: whole waves of tiles, and a part of the traffic beside them."""
+    """Predicted: whole rounds of tiles over the multiprocessors, and a part of the traffic beside them."""
     batches, rows, cols, depth = parts.hints()
-    tiles = batches * -(-rows // 128) * -(-cols // 256)
-    waves = min(4.0, -(-tiles // MULTIPROCESSORS) * MULTIPROCESSORS / max(tiles, 1))
+    rounds = {n: -(-batches * -(-rows // 128) * -(-cols // n) // MULTIPROCESSORS) for n in STEP}
     whole = [b for b in parts.program.buffers if b.name in parts.pointers and len(b.shape) > 1]
     traffic = 2.0 * batches * rows * cols * len(whole)
-    return 6e-6 + 2.0 * batches * rows * cols * depth * waves / RATE + 0.3 * traffic / BYTES_PER_SECOND
+    steps = -(-depth // 64)
+    return 5e-6 + min(rounds[n] * STEP[n] for n in STEP) * steps + 0.3 * traffic / BYTES_PER_SECOND
 
 
 __all__ = ["multiplies", "product"]

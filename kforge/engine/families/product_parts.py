@@ -20,6 +20,11 @@ from kforge.engine.handlers.tensorcores import PRODUCT
 
 HALF = {"float16": "f16", "bfloat16": "bf16"}
 
+PROCESSORS = '''\
+def processors(x):
+    """How many blocks share the tiles: one a multiprocessor."""
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 4'''
+
 
 @dataclass(frozen=True)
 class Side:
@@ -158,9 +163,9 @@ class ProductCode(PointwiseCode):
 
 
 TAKEN = (
-    "left right full empty ring memory member tiles_down tiles_across steps stage parity step from to a b d k before "
-    "top part pair v down across sums slab place at shared_address first own lines BN STAGES CLUSTER GROUP VEC "
-    "PITCH LINES SHARE processors warpgroup multiply mma release load store"
+    "left right full empty ready ring memory member tiles_down tiles_across steps stage parity step from to a b d k "
+    "before top part pair v down across sums slab place at shared_address first own lines turn below m BN STAGES "
+    "CLUSTER TURNS GROUP ACROSS VEC PITCH LINES SHARE processors warpgroup multiply mma release load store"
 )
 
 

@@ -21,6 +21,7 @@ from kforge.engine.emit.kernelcode import KernelCode, parameters, render, row_si
 from kforge.engine.emit.merging import Merged, find_pairs
 from kforge.engine.emit.paircode import ChunkCode, OnlineCode
 from kforge.engine.emit.passes import Pass, plan
+from kforge.engine.emit.ragged import is_ragged
 from kforge.engine.emit.reducing import SLOT_BYTES
 from kforge.engine.emit.rowbase import Style
 from kforge.engine.emit.rowcode import RowCode
@@ -35,6 +36,14 @@ WARP_COLUMNS = 1024
 PER_THREAD = 32  # elements that a thread holds in registers at most
 HELD = 48  # the same where three blocks of 256 threads share a multiprocessor
 STAGED_BYTES = 192  # of shared memory that such a thread fills besides
+
+REDUCED_COLUMNS = 4096
+SEVERAL_A_ROW = 2048
+"""Columns from which rows that are only reduced are streamed first; rows from which a block of few warps takes one.
+
+A block that holds a row waits for its slowest load and then idles until it has ended. With 8,192 columns in 512 threads
+3.1 TB/s were read (a maximum, 0.68 of the floor), which makes 5.6 us a block, with 4,096 in 256 threads 0.85 of the
+floor, or 4.3 us. The warps of a block that streams go on with loads of their own."""
 
 SHARES = ((1 << 25, 1 << 12), (1 << 27, 1 << 14), (1 << 29, 1 << 16), (1 << 62, 1 << 17))
 """Elements up to so many: columns that a block streams. More blocks than run at once even out what each takes."""
@@ -78,6 +87,8 @@ class HeldCode(ChunkCode):
 
 @dataclass
 class StreamCode(OnlineCode):
+    row_loads_first = True  # else the row's last thread waits for them when all others are done
+
     states: dict[int, str] = field(default_factory=dict)
     shifts: dict[int, str] = field(default_factory=dict)
     values: dict[int, str] = field(default_factory=dict)
@@ -104,13 +115,20 @@ def _schedules(program: Program, types: Types, name: str, target: Target) -> Ite
     share = _share(program, types, name, target)
     if share is not None and rows < target.multiprocessors * 2 and rows * cols > 1 << 16:
         yield share
+    several = share is not None and rows >= target.multiprocessors * 2 and not reads_across(program)
+    reduces = several and cols > REDUCED_COLUMNS
+    if reduces:  # before those that hold rows, which are measured to be slower where nothing but the result is stored
+        yield replace(covers_all, schedule="reduce")
+    held = []
     if cols <= WARP_COLUMNS:
         yield _warp(program, types, name)
     if cols <= _register_columns(program):
-        yield _block(program, types, name)
+        held.append(_block(program, types, name))
     if max(cols, target.longest) > _register_columns(program) and (share is None or rows >= target.multiprocessors * 2):
-        yield _split(program, types, name, target)
-    yield covers_all
+        held.append(_split(program, types, name, target))
+    yield from (replace(kernel, schedule=f"{kernel.schedule}_reduce") if reduces else kernel for kernel in held)
+    if not reduces:
+        yield covers_all
 
 
 def _hint(loops: tuple[Var, ...]) -> int:
@@ -118,7 +136,7 @@ def _hint(loops: tuple[Var, ...]) -> int:
 
 
 def _register_columns(program: Program) -> int:
-    return 1024 * (PER_THREAD // live_values(plan(program, keep=True)))
+    return 1024 * (PER_THREAD // live_values(plan(program, keep=True))) - _slack(program)
 
 
 def _moments(program: Program) -> list[Merged]:
@@ -158,6 +176,7 @@ def _kernel(
         body=body,
         bytes=SLOT_BYTES * getattr(code, "rounds", 0),
         slot=reduce(_larger, code.element_sizes()) if isinstance(code, SplitCode) else "",
+        ragged=code.ragged,
         **(extra or {}),
     )
     inner = program.cols[-1]
@@ -175,15 +194,26 @@ def _kernel(
         block="BLOCK",
         constants=constants,
         tune={"VEC": (8, 4, 2, 1)},
-        require={"VEC": code.memory.condition(types, sizes, edge)},
+        require={"VEC": code.memory.condition(types, sizes, edge, code.ragged)},
         size_types=size_types,
     )
 
 
+def _vec(program: Program) -> int:
+    """Elements of a 16-byte vector of the widest floats."""
+    return 4 if _widest(program) >= 4 else 8
+
+
+def _slack(program: Program) -> int:
+    """Elements that a row's vectors hold beyond the row."""
+    return _vec(program) - 1 if is_ragged(program, _vec(program)) else 0
+
+
 def _warp(program: Program, types: Types, name: str) -> KernelCode:
-    code = HeldCode(program, types, row_sizes(program), plan(program, keep=True, pairs=_moments(program)), WARP)
-    vec = 4 if _widest(program) >= 4 else 8
-    items = _items(_hint(program.cols), 32 * vec)
+    vec, slack = _vec(program), _slack(program)
+    passes = plan(program, keep=True, pairs=_moments(program))
+    code = HeldCode(program, types, row_sizes(program), passes, WARP, ragged=slack > 0)
+    items = _items(_hint(program.cols) + slack, 32 * vec)
     constants: dict[str, int | str] = {"BLOCK": 128, "VEC": vec, "ITEMS": items}
     kernel = _kernel(
         code, f"{name}_warp", "row_warp.cu.j2", "warp", "one warp per row, the row in registers", constants
@@ -192,17 +222,17 @@ def _warp(program: Program, types: Types, name: str) -> KernelCode:
         kernel,
         grid="ceil_div(rows, BLOCK / 32)".replace("/ 32", "// 32"),
         tune={"BLOCK": (128, 256, 64), "VEC": (8, 4, 2, 1), "ITEMS": (1, 2, 4, 8, 16, 32)},
-        require={**kernel.require, "ITEMS": "32 * VEC * ITEMS >= cols"},
+        require={**kernel.require, "ITEMS": f"32 * VEC * ITEMS >= cols{_plus(slack)}"},
         limit=f"cols <= {WARP_COLUMNS}",
     )
 
 
 def _block(program: Program, types: Types, name: str) -> KernelCode:
     passes = plan(program, keep=True, pairs=_moments(program))
-    code = HeldCode(program, types, row_sizes(program), passes, BLOCK)
+    vec, slack = _vec(program), _slack(program)
+    code = HeldCode(program, types, row_sizes(program), passes, BLOCK, ragged=slack > 0)
     per_thread = PER_THREAD // live_values(passes)
-    vec = 4 if _widest(program) >= 4 else 8
-    classes = block_classes(per_thread, vec)
+    classes = [(limit - slack, chosen) for limit, chosen in block_classes(per_thread, vec)]
     chosen = next((c for limit, c in classes if _hint(program.cols) <= limit), classes[-1][1])
     constants: dict[str, int | str] = {"BLOCK": chosen[0], "VEC": vec, "ITEMS": chosen[1]}
     kernel = _kernel(
@@ -212,23 +242,53 @@ def _block(program: Program, types: Types, name: str) -> KernelCode:
     return replace(
         kernel,
         tune={"BLOCK": (64, 128, 256, 512, 1024), "VEC": (8, 4, 2, 1), "ITEMS": items},
-        require={**kernel.require, "BLOCK": f"BLOCK * {per_thread} >= cols", "ITEMS": "BLOCK * VEC * ITEMS >= cols"},
+        require={
+            **kernel.require,
+            "BLOCK": f"BLOCK * {per_thread} >= cols{_plus(slack)}",
+            "ITEMS": f"BLOCK * VEC * ITEMS >= cols{_plus(slack)}",
+        },
         tuned=(
             *((f"cols <= {limit}", {"BLOCK": b, "ITEMS": i}) for limit, (b, i) in classes[:-1]),
             ("True", {"BLOCK": classes[-1][1][0], "ITEMS": classes[-1][1][1]}),
         ),
-        limit=f"cols <= {1024 * per_thread}",
+        limit=f"cols <= {1024 * per_thread - slack}",
     )
+
+
+def _plus(slack: int) -> str:
+    return f" + {slack}" if slack else ""
 
 
 def _stream(program: Program, types: Types, name: str) -> KernelCode:
     pairs = find_pairs(program)
-    code = StreamCode(program, types, row_sizes(program), plan(program, keep=False, pairs=pairs), STREAM)
-    vec = 4 if _widest(program) >= 4 else 8
+    vec = _vec(program)
+    passes = plan(program, keep=False, pairs=pairs)
+    code = StreamCode(program, types, row_sizes(program), passes, STREAM, ragged=_slack(program) > 0)
     constants: dict[str, int | str] = {"BLOCK": 512, "VEC": vec, "ITEMS": 4}
+    once = joins_once(code.passes)
+    classes: list[tuple[str, int]] = []
+    if once:
+        loads = sum(1 for e in code.passes[0].fresh if code._is_vector(e) and code._moves_with_row(e))
+        items = 4 if loads < 2 else 2
+        constants["ITEMS"] = items
+        classes = [(f"rows >= {SEVERAL_A_ROW} and cols < {4 * b * vec * items}", b // 2) for b in (128, 256, 512)]
+        if _hint(program.rows) >= SEVERAL_A_ROW:
+            constants["BLOCK"] = next(
+                (b // 2 for b in (128, 256, 512) if _hint(program.cols) < 4 * b * vec * items), 512
+            )
     idea = "one block per row, streaming the row tile by tile"
     kernel = _kernel(code, f"{name}_stream", "row_stream.cu.j2", "stream", idea, constants)
-    return replace(kernel, tune={"BLOCK": (256, 512, 1024), "VEC": (8, 4, 2, 1), "ITEMS": (1, 2, 4)})
+    tune: dict[str, tuple[int | str, ...]] = {"BLOCK": (256, 512, 1024), "VEC": (8, 4, 2, 1), "ITEMS": (1, 2, 4)}
+    if once:
+        tune |= {"BLOCK": (64, 128, 256, 512), "ITEMS": (2, 4, 8)}
+    return replace(
+        kernel,
+        tune=tune,
+        tuned=(
+            *((condition, {"BLOCK": block}) for condition, block in classes),
+            *([("True", {"BLOCK": 512})] if once else []),
+        ),
+    )
 
 
 def _split(program: Program, types: Types, name: str, target: Target) -> KernelCode:
@@ -237,16 +297,17 @@ def _split(program: Program, types: Types, name: str, target: Target) -> KernelC
     A row may have as many blocks as there are multiprocessors: one block on each is what any launch gets.
     """
     passes = plan(program, keep=True, pairs=find_pairs(program))
-    code = SplitCode(program, types, row_sizes(program), passes, CHUNK)
-    vec = 4 if _widest(program) >= 4 else 8
+    vec = _vec(program)
+    ragged = is_ragged(program, vec, split=True)
+    code = SplitCode(program, types, row_sizes(program), passes, CHUNK, ragged=ragged)
     held = HELD // live_values(passes)
-    first = max(1, held // vec)
+    first = max(1, held // vec - (2 if ragged and held // vec > 4 else 0))  # tests of places take registers, too
     constants: dict[str, int | str] = {"BLOCK": 256, "VEC": vec, "ITEMS": first, "STAGED": 0, "RESIDENT": 3}
     idea = "several blocks per row, each with a chunk of the row in registers and shared memory"
     kernel = _kernel(code, f"{name}_split", "row_split.cu.j2", "split", idea, constants, workspace=True)
     slots = max(1, len(code.slots))
     staged = STAGED_BYTES // (slots * _slot_bytes(code)) // 8 * 8  # whole vectors
-    blocks = "ceil_div(cols, BLOCK * VEC * (ITEMS + STAGED // VEC))"
+    blocks = f"ceil_div(cols{' + VEC - 1' if ragged else ''}, BLOCK * VEC * (ITEMS + STAGED // VEC))"
     bytes_per_block = SLOT_BYTES * code.rounds
     sizes = code.element_sizes()
     size = f"max({', '.join(sizes)})" if len(sizes) > 1 else sizes[0]
@@ -268,7 +329,7 @@ def _split(program: Program, types: Types, name: str, target: Target) -> KernelC
         shared=f"BLOCK * (STAGED // VEC) * {slots} * VEC * {size}",
         workspace=f"rows * {blocks} * {bytes_per_block} + 4",
         zeroed=True,
-        limit=f"cols <= {target.multiprocessors * 256 * fits}",
+        limit=f"cols <= {target.multiprocessors * 256 * fits - (vec if ragged else 0)}",
     )
 
 
@@ -287,8 +348,8 @@ def _share(program: Program, types: Types, name: str, target: Target) -> KernelC
     passes = plan(program, keep=False, pairs=find_pairs(program))
     if not joins_once(passes):
         return None
-    code = ShareCode(program, types, row_sizes(program), passes, SHARE)
-    vec = 4 if _widest(program) >= 4 else 8
+    vec = _vec(program)
+    code = ShareCode(program, types, row_sizes(program), passes, SHARE, ragged=_slack(program) > 0)
     count = max(1, _hint(program.rows)) * _hint(program.cols)
     share = next((share for most, share in SHARES if count <= most), SHARES[-1][1])
     constants: dict[str, int | str] = {"BLOCK": 256, "VEC": vec, "ITEMS": 4, "SHARE": share}

@@ -21,12 +21,16 @@ from kforge.engine.families import Target, register
 from kforge.engine.graph.ir import Expr, Program
 from kforge.engine.graph.symbols import Poly, Var
 
+TILE_BLOCK = 256
+
 
 class TileCode(RowCode):
     """The statements of one block: its place, its tiles, its elements."""
 
     cross: Crossing
     tiles: dict[int, str]
+    narrow = False  # fewer than 32 of the loop that is written along
+    longer = ""  # the side of a tile that is longer than a block, where the loop across it is short: INNER or OTHER
 
     def _row_var(self, v: Var) -> str:
         return f"i_{self.program.cols.index(v)}"
@@ -44,9 +48,10 @@ class TileCode(RowCode):
             assert e.buffer is not None
             name = self.tiles[e.uid] = self.names.fresh(f"{e.buffer.name}_tile")
             element = self.types.element(e.buffer)  # rows are a bank apart, whatever the element's size
-            self.scratch_lines.append(
-                f"__shared__ {element} {name}[INNER][OTHER + (sizeof({element}) + 3) / sizeof({element})];"
-            )
+            word = f"(sizeof({element}) + 3) / sizeof({element})"
+            if self.narrow:  # or so many that the rows of a warp's elements share no bank
+                word = f"(INNER < 32 ? 32 / INNER : 1) * ({word})"
+            self.scratch_lines.append(f"__shared__ {element} {name}[INNER][OTHER + {word}];")
         self._fill(loads)
         self.lines.add("__syncthreads();")
         self.lines.blank()
@@ -78,7 +83,12 @@ class TileCode(RowCode):
     def _fill(self, loads: list[Expr]) -> None:
         """Each thread reads every (BLOCK / OTHER)th row of the tile: one pointer and one distance, nothing else."""
         a, b = self.cross.inner, self.cross.other
+        if self.longer:
+            self.lines.add(
+                f"constexpr int PARTS = {self.longer} / BLOCK;  // of the tile's long rows, each a block wide"
+            )
         self.lines.add("const int lane = threadIdx.x % OTHER, strip = threadIdx.x / OTHER;")
+        lane, down, part, away = self._kth("OTHER", "lane", "strip")
         corner = {a: f"({self._first(a)} + strip)", b: f"({self._first(b)} + lane)"}
         scope = self.scope.child(var=lambda v: corner.get(v) or self._row_var(v), load=self._plain)
         for e in loads:
@@ -86,15 +96,16 @@ class TileCode(RowCode):
             element, name = self.types.element(e.buffer), e.buffer.name
             step = self.scope.index(e.index.coefficient(a), True)
             self.lines.add(f"const {element}* {self.tiles[e.uid]}_from = {name} + {scope.index(e.index)};")
-            self.lines.add(f"const long long {self.tiles[e.uid]}_step = {step} * (BLOCK / OTHER * 1LL);")
+            each = "1LL" if self.longer == "OTHER" else "(BLOCK / OTHER * 1LL)"
+            self.lines.add(f"const long long {self.tiles[e.uid]}_step = {step} * {each};")
             self.lines.add(f"{element} {self.tiles[e.uid]}_in[INNER * OTHER / BLOCK];")
-        place = {a: f"({self._first(a)} + strip + k * (BLOCK / OTHER))", b: corner[b]}
+        place = {a: f"({self._first(a)} + {down})", b: f"({self._first(b)} + {lane})"}
         with self.elements_of_tile():
-            inside = f"{self._edge(b, 'lane')} && {self._edge(a, 'strip + k * (BLOCK / OTHER)')}"
+            inside = f"{self._edge(b, lane)} && {self._edge(a, down)}"
             with self.lines.block(f"if ({inside})"):
                 for e in loads:
                     tile = self.tiles[e.uid]
-                    text = f"{tile}_from[k * {tile}_step]"
+                    text = f"{tile}_from[{part}{away} * {tile}_step]"
                     if e.args:
                         assert e.buffer is not None
                         guard = self.scope.child(var=lambda v: place.get(v) or self._row_var(v), load=self._plain)
@@ -102,7 +113,14 @@ class TileCode(RowCode):
                     self.lines.add(f"{tile}_in[k] = {text};")
         with self.elements_of_tile():
             for e in loads:
-                self.lines.add(f"{self.tiles[e.uid]}[strip + k * (BLOCK / OTHER)][lane] = {self.tiles[e.uid]}_in[k];")
+                self.lines.add(f"{self.tiles[e.uid]}[{down}][{lane}] = {self.tiles[e.uid]}_in[k];")
+
+    def _kth(self, side: str, along: str, across: str) -> tuple[str, str, str, str]:
+        """A thread's kth element of a tile that is walked along `side`: its place along and across it, how far it is
+        along from the thread's first, how many distances across."""
+        if self.longer == side:
+            return f"{along} + k % PARTS * BLOCK", f"{across} + k / PARTS", "k % PARTS * BLOCK + ", "k / PARTS"
+        return along, f"{across} + k * (BLOCK / {side})", "", "k"
 
     def _edge(self, v: Var, offset: str) -> str:
         return f"{offset} < left_{self.program.cols.index(v)}"
@@ -119,35 +137,46 @@ class TileCode(RowCode):
 
     def _tiled(self, e: Expr, scope: Scope) -> str:
         if e.uid in self.tiles:
-            return self._convert(e, f"{self.tiles[e.uid]}[across][down + k * (BLOCK / INNER)]")
+            across, down, _, _ = self._kth("INNER", "across", "down")
+            return self._convert(e, f"{self.tiles[e.uid]}[{across}][{down}]")
         return self._plain(e, scope)
 
     def _write(self) -> None:
         a, b = self.cross.inner, self.cross.other
+        across, down, part, away = self._kth("INNER", "across", "down")
         self.lines.add("const int across = threadIdx.x % INNER, down = threadIdx.x / INNER;")
-        self.lines.add(f"const long long {self._row_var(a)} = {self._first(a)} + across;")
         corner = {b: f"({self._first(b)} + down)"}
+        if part:
+            corner[a] = f"({self._first(a)} + across)"
+        else:
+            self.lines.add(f"const long long {self._row_var(a)} = {self._first(a)} + across;")
         start = self.scope.child(var=lambda v: corner.get(v) or self._row_var(v), load=self._plain)
         pointers = {}
         for s in self.program.stores:
             name = pointers[s] = self.names.fresh(f"{s.buffer.name}_to")
             step = self.scope.index(s.index.coefficient(b), True)
             self.lines.add(f"{self.types.element(s.buffer)}* {name} = {s.buffer.name} + {start.index(s.index)};")
-            self.lines.add(f"const long long {name}_step = {step} * (BLOCK / INNER * 1LL);")
+            each = "1LL" if part else "(BLOCK / INNER * 1LL)"
+            self.lines.add(f"const long long {name}_step = {step} * {each};")
         with self.elements_of_tile():
-            inside = f"{self._edge(a, 'across')} && {self._edge(b, 'down + k * (BLOCK / INNER)')}"
+            inside = f"{self._edge(a, across)} && {self._edge(b, down)}"
             with self.lines.block(f"if ({inside})"):
                 place = len(self.lines._lines)
-                self.lines.add(f"const long long {self._row_var(b)} = {self._first(b)} + down + k * (BLOCK / INNER);")
+                self.lines.add(f"const long long {self._row_var(b)} = {self._first(b)} + {down};")
+                if part:
+                    self.lines.add(f"const long long {self._row_var(a)} = {self._first(a)} + {across};")
                 scope = self.scope.child(var=self._row_var, load=self._tiled)
                 scope.names = Names(self.names.taken)
                 for e in named_steps([s.value for s in self.program.stores], set()):
                     if e.uid not in self.tiles:
                         self.lines.add(scope.declare(e, wished_name(e, self.final)))
                 for s in self.program.stores:
-                    self.lines.add(f"{pointers[s]}[k * {pointers[s]}_step] = {self._stored(s, scope)};")
-                if not re.search(rf"\b{self._row_var(b)}\b", "\n".join(self.lines._lines[place + 1 :])):
-                    del self.lines._lines[place]
+                    self.lines.add(f"{pointers[s]}[{part}{away} * {pointers[s]}_step] = {self._stored(s, scope)};")
+                declared = (b, a) if part else (b,)
+                for n, v in reversed(list(enumerate(declared))):
+                    used = "\n".join(self.lines._lines[place + len(declared) :])
+                    if not re.search(rf"\b{self._row_var(v)}\b", used):
+                        del self.lines._lines[place + n]
 
 
 @register("transpose")
@@ -168,6 +197,9 @@ def transpose(program: Program, types: Types, name: str, target: Target) -> Iter
     passes: list[Pass] = plan(program, keep=True)
     code = TileCode(program, types, sizes, passes, Style("", "", False, "", False))
     code.cross = cross
+    wide, deep = _tile(cross)
+    code.narrow = wide < 32
+    code.longer = "INNER" if wide > TILE_BLOCK else "OTHER" if deep > TILE_BLOCK else ""
     body = code.emit()
     element_types = template_types(program, types)
     size_types = dict.fromkeys(sizes.params, "int")
@@ -183,7 +215,9 @@ def transpose(program: Program, types: Types, name: str, target: Target) -> Iter
     bytes_each = " + ".join(size_of(e.buffer, types) for e in program.loads if e.uid in cross.loads and e.buffer)
     batch = [labels[v] for v in program.cols if v not in (cross.inner, cross.other)]
     tiles = [f"ceil_div({labels[cross.inner]}, INNER)", f"ceil_div({labels[cross.other]}, OTHER)"]
-    wide, deep = _tile(cross)
+    fits = {"INNER": "INNER <= BLOCK", "OTHER": "OTHER <= BLOCK"}
+    if code.longer:
+        fits[code.longer] = f"{code.longer} % BLOCK == 0"
     yield KernelCode(
         name=f"{name}_transpose",
         program=program,
@@ -195,30 +229,31 @@ def transpose(program: Program, types: Types, name: str, target: Target) -> Iter
         sizes=dict(sizes.params),
         grid=" * ".join([*tiles, *batch]),
         block="BLOCK",
-        constants={"BLOCK": 256, "INNER": wide, "OTHER": deep},
+        constants={"BLOCK": TILE_BLOCK, "INNER": wide, "OTHER": deep},
         tune={
             "BLOCK": (256, 512, 128),
-            "INNER": tuple(dict.fromkeys((wide, max(wide // 2, 2), min(wide * 2, 128), max(wide // 4, 2)))),
-            "OTHER": tuple(dict.fromkeys((deep, max(deep // 2, 2), min(deep * 2, 128)))),
+            "INNER": tuple(dict.fromkeys((wide, max(wide // 2, 2), min(wide * 2, max(wide, 128)), max(wide // 4, 2)))),
+            "OTHER": tuple(dict.fromkeys((deep, max(deep // 2, 2), min(deep * 2, max(deep, 128))))),
         },
         require={
-            "INNER": f"INNER * (OTHER + 4) * ({bytes_each}) <= 49152 and INNER * OTHER >= BLOCK and INNER <= BLOCK",
-            "BLOCK": "OTHER <= BLOCK",
+            "INNER": f"INNER * (OTHER + 16) * ({bytes_each}) <= 49152 and INNER * OTHER >= BLOCK and {fits['INNER']}",
+            "BLOCK": fits["OTHER"],
         },
         size_types=size_types,
     )
 
 
 def _tile(cross: Crossing) -> tuple[int, int]:
-    """64 x 64, or a tile as narrow as the narrower loop and as much longer along the other; no side exceeds a block."""
+    """64 x 64, or a tile as narrow as the narrower loop and as much longer along the other: with few elements a thread
+    spends its time on finding them (3 channels, tiles of 4 x 256: 0.50 of the floor)."""
 
     def side(v: Var) -> int:
         return max(2, min(64, 1 << (v.size.hint() - 1).bit_length()))
 
     inner, other = side(cross.inner), side(cross.other)
     if other < inner:
-        return min(256, 4096 // other), other
-    return (inner, min(256, 4096 // inner)) if inner < other else (max(inner, 16), max(other, 16))
+        return min(1024, 4096 // other), other
+    return (inner, min(1024, 4096 // inner)) if inner < other else (max(inner, 16), max(other, 16))
 
 
 def _values(e: Expr) -> list[Expr]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kforge.engine.emit.cgen import C_TYPES
+from kforge.engine.graph.cuts import cut_layout
 from kforge.engine.graph.evidence import Evidence
 from kforge.engine.graph.formats import follow
 from kforge.engine.graph.importer import (
@@ -28,6 +29,7 @@ from kforge.engine.graph.importer import (
 )
 from kforge.engine.graph.ir import Buffer, Expr, Origin
 from kforge.engine.graph.probing import Resized, contradictions
+from kforge.engine.graph.strides import Seen
 from kforge.engine.graph.symbols import Poly, Size
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, from_buffer
 from kforge.engine.graph.viewing import lay_out
@@ -50,6 +52,8 @@ def import_graph(
     halved: bool = False,
     last: bool = False,
     own: bool = False,
+    gathered: bool = False,
+    joined: bool = False,
     attention: Callable[[str], Any] | None = None,
     resized: Resized | None = None,
 ) -> Graph:
@@ -57,8 +61,8 @@ def import_graph(
 
     names: placeholder -> (readable name, kind); origins: fx node -> Origin; constants: placeholders of known elements;
     variants: gives the same graph for other shapes, asked for only when a literal would fix a size; pinned: parameters
-    cannot have other sizes; library, scheme, halved, last, own: as Importer has them; resized: gives the graph for any
-    shapes, asked for where literals were taken for sizes. NoCandidate names what has no handler.
+    cannot have other sizes; library, scheme, halved, last, own, gathered, joined: as Importer has them; resized: gives
+    the graph for any shapes, asked for where literals were taken for sizes. NoCandidate names what has no handler.
     """
     from kforge.engine.handlers import (  # noqa: F401  (they register handlers)
         accumulating,
@@ -72,6 +76,7 @@ def import_graph(
         narrow,
         norms,
         ordering,
+        pooling_backward,
         products,
         resampling,
         sampling,
@@ -88,7 +93,7 @@ def import_graph(
     evidence = Evidence(module, variants, names, probed=resized is not None)
     for _ in range(300):
         imp = Importer(dict(known), evidence, library=library, scheme=scheme, halved=halved, last=last, own=own)
-        imp.attention = attention
+        imp.attention, imp.gathered, imp.joined = attention, gathered, joined
         try:
             graph = _run(imp, module, names, origins, constants or {})
         except Refine as refine:
@@ -162,8 +167,16 @@ def _run(
                 owner = inputs.get(n.meta.get("sized_as", "")) if isinstance(n, torch.fx.Node) else None
                 for a, b in zip(value.shape, owner.shape, strict=True) if owner is not None else ():
                     imp.equal(a, b)
+                if isinstance(value, Tensor) and _has_gaps(n) and (rule := cut_layout(n, values)) is not None:
+                    value.layout, value.format = Seen(rule), None
             return Graph(inputs, outputs, imp.known, imp.sources, real, imp.minimum, imp.seeds, frozenset(odd))
     raise NoCandidate("the graph has no output", operator="output")
+
+
+def _has_gaps(node: Any) -> bool:
+    """Whether a node's elements do not lie side by side in any order."""
+    fake = node.meta.get("val")
+    return fake is not None and not fake.is_contiguous() and not _order(fake)
 
 
 def _order(fake: Any) -> tuple[int, ...]:

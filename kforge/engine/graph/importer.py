@@ -94,6 +94,9 @@ class Importer:
     scheme: str = ""  # how products in single precision are computed where that pays (precision.py)
     last: bool = False  # a library's convolutions get channels-last operands
     halved: bool = False  # convolutions at TF32's accuracy by halves, where that pays (halved.py)
+    gathered: bool = False  # convolutions in other forms (handlers/transposed.py, flattened.py)
+    joined: bool = False  # products of the same rows are one (handlers/joined.py)
+    together: dict[Any, Tensor] = field(default_factory=dict)  # what several nodes share, by what it was made for
     attention: Callable[[str], Any] | None = None  # attention is torch's call (handlers/attention.py); buffers by name
     own: bool = False  # products in 16 bits are kernels of ours (tensorcores.py)
 
@@ -114,7 +117,9 @@ class Importer:
     def resolve(self, poly: Poly) -> Poly:
         while any(a in self.known for a in poly.atoms()):
             poly = poly.substitute({a: self.known[a] for a in poly.atoms() if a in self.known})  # type: ignore[index]
-        return poly
+        settled = {a: self.resolve(a.base) for a in poly.atoms() if isinstance(a, Derived)}
+        settled = {a: self.derived(p, a.shift, a.step) for a, p in settled.items() if p != a.base}
+        return poly.substitute(settled) if settled else poly  # type: ignore[arg-type]
 
     def fix(self, poly: Poly) -> None:
         """Fix every size in `poly` to its captured value."""
@@ -237,12 +242,12 @@ class Importer:
 
         Unless a graph for another size has the same number, that size is fixed: numbers such as the 1/n of a mean
         written by hand would be wrong for other shapes. Where only other variants can tell, sizes below 8 are left as
-        they are: too many numbers equal them by chance; 1 and 2 always.
+        they are: too many numbers equal them by chance; 1 always.
         """
         numbers = numbers_of(node)
         for symbol in list(self.sources):
             size = self.resolve(Poly.of(symbol))
-            if size.constant is not None or symbol.hint < (3 if self.evidence.probed else 8):
+            if size.constant is not None or symbol.hint < (2 if self.evidence.probed else 8):
                 continue
             forms = [symbol.hint, symbol.hint - 1, 1 / symbol.hint, symbol.hint**0.5, symbol.hint**-0.5]
             # a share spread over a dimension, beside what is left of one: label smoothing is e / n and 1 - e

@@ -43,7 +43,8 @@ class Buffer:
 class Reach:
     """One dimension of a window: a tap reads at (start + step * tap) / divisor, where that is an integer.
 
-    checked: a tap counts only where `at` lies in [0, end); otherwise it always does.
+    checked: a tap counts only where `at` lies in [0, end); otherwise it always does. stretches: instead of so many taps
+    there is one for every place from `start` up to `end`, which data gives.
     """
 
     tap: Tap
@@ -53,6 +54,7 @@ class Reach:
     end: Poly
     checked: bool
     divisor: int = 1
+    stretches: bool = False
 
 
 @dataclass(frozen=True)
@@ -247,7 +249,10 @@ class Builder:
 
 @dataclass(frozen=True)
 class Store:
-    """buffer[index] = value, per element or per row; `once`: by one thread of the whole grid."""
+    """buffer[index] = value, per element or per row; `once`: by one thread of the whole grid.
+
+    carried: what a block has of all its rows is added up in one line of the buffer, a line a block (carried.py).
+    """
 
     buffer: Buffer
     index: Poly
@@ -255,6 +260,7 @@ class Store:
     per_row: bool
     once: bool = False
     below: Poly | None = None  # only the columns below are written
+    carried: bool = False
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def _may_be_empty(reach: Reach) -> bool:
     """Whether some window may lie in the padding altogether."""
     before = -next((c for monomial, c in reach.start.terms if not monomial), 0)
     joined = reach.step == 1 and reach.divisor == 1 and before < (reach.tap.size.constant or 0)
-    return reach.checked and before > 0 and not joined
+    return reach.stretches or (reach.checked and before > 0 and not joined)
 
 
 def argument_of(body: Expr) -> tuple[Expr, int] | None:

@@ -47,7 +47,21 @@ class Joined:
     operands: tuple[Layout, ...]
 
 
-Layout = Buffer | Dense | Viewed | Image | Joined
+@dataclass(frozen=True)
+class Kept:
+    """A copy of an input with its very strides, gaps included; an expanded one is copied as others are."""
+
+    of: Buffer
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A view of a computed tensor, gaps included."""
+
+    of: Layout
+
+
+Layout = Buffer | Dense | Viewed | Image | Joined | Kept | Seen
 """A buffer is an input as it is given."""
 
 
@@ -106,6 +120,10 @@ def written(layout: Layout, size: Callable[[Poly], str], shape: Callable[[Shape]
     if isinstance(layout, Joined):
         return f"joined({', '.join(written(o, size, shape) for o in layout.operands)})"
     of = written(layout.of, size, shape)
+    if isinstance(layout, Seen):
+        return of
+    if isinstance(layout, Kept):
+        return f"{of} if 0 not in {layout.of.name}_given.stride() else joined({of})"
     if isinstance(layout, Image):
         dense = ", dense=True" if layout.dense else ""
         return f'ordered(torch.empty({shape(layout.shape)}, device="meta"), {of}{dense})'

@@ -8,7 +8,7 @@ from typing import Any
 from kforge.engine.graph.formats import DENSE
 from kforge.engine.graph.importer import HANDLERS, layout_of
 from kforge.engine.graph.ir import Buffer
-from kforge.engine.graph.strides import Image, Joined, Layout, as_shaped, channels_last, part_of, viewed
+from kforge.engine.graph.strides import Image, Joined, Kept, Layout, as_shaped, channels_last, part_of, viewed
 from kforge.engine.graph.tensors import Tensor
 from kforge.task.capturing import CALL
 from kforge.task.tracing import OPERANDS
@@ -19,6 +19,7 @@ PARTS = {"slice", "split_with_sizes"}
 COPIERS = {"select_scatter", "slice_scatter", "diagonal_scatter", "index_fill", "put"}  # on a copy that keeps strides
 WRITERS = {"scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy", "index_reduce"}
 WRITERS |= COPIERS
+VIEWED = {"select_scatter", "slice_scatter", "diagonal_scatter"}  # called as such, they keep gaps as well
 
 
 def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any], values: Any) -> None:
@@ -32,7 +33,9 @@ def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Ma
     for t in result if isinstance(result, (tuple, list)) else (result,):
         if not isinstance(t, Tensor):
             continue
-        if packet in PARTS or in_place:
+        if _call_of(node) in VIEWED and (written := _written(packet, args)) is not None:
+            t.layout = Kept(written) if isinstance(written, Buffer) else written
+        elif packet in PARTS or in_place:
             own = args[0].layout
             t.layout = own if own is None or isinstance(own, Buffer) else part_of(own, args[0].shape, t.shape)
         elif packet == "where" and "select_scatter" in str(node.meta.get("original_aten")):
@@ -51,6 +54,11 @@ def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Ma
     own = [_named(values, name) for name in node.meta.get(OPERANDS, ())]
     if isinstance(result, Tensor) and result.shape and all(isinstance(t, Tensor) for t in own) and own and not in_place:
         result.layout = layout_of(own, result.shape)
+
+
+def _written(packet: str, args: Sequence[Any]) -> Layout | None:
+    """The layout of what a part is written into; select_scatter becomes a choice between the two."""
+    return args[0].layout if packet in VIEWED else args[2].layout if packet == "where" else None
 
 
 def _layout(x: Tensor) -> Layout | None:

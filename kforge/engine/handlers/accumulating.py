@@ -11,7 +11,7 @@ from kforge.engine.graph.symbols import Poly, Value
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.composites import op, reduce, size_as_real
 from kforge.engine.handlers.indexing import Places, position, row_places, scatter_places, scattered
-from kforge.engine.handlers.searching import search
+from kforge.engine.handlers.windows import Stretch, stretched
 
 JOINS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
 LIMITS = {"int64": (-(2**63), 2**63 - 1), "int32": (-(2**31), 2**31 - 1)}
@@ -128,13 +128,14 @@ def _embedding_bag(
     last_offset: bool = False,
     padding: int = -1,
 ) -> tuple[Any, ...]:
-    """Bags of one size where the indices are a matrix: torch numbers where each begins. Others: by atomics."""
+    """Bags of one size where the indices are a matrix: torch numbers where each begins. Others: by their offsets."""
     node = imp.node.args[2]
     regular = "arange.start_step" in str(node.target) and node.args[0] == 0
-    if padding >= 0 or (weights is not None and mode != 0):
-        raise imp.reject("padding within bags, or a mean or maximum of weighted rows")
-    if not regular or last_offset:
-        return _bags_by_offset(imp, meta, weight, indices, offsets, mode, weights, last_offset), None, None, None
+    if padding >= 0 and mode != 0:
+        raise imp.reject("a mean or maximum of bags with padding")
+    if not regular or last_offset or padding >= 0:
+        own = _bags_by_offset(imp, weight, indices, offsets, mode, weights, last_offset, padding)
+        return own, None, None, None
     length = int(node.args[2])
     imp.fix(indices.shape[0])
     bags = Poly.of(indices.shape[0].hint() // length)
@@ -150,64 +151,89 @@ def _embedding_bag(
 
     inputs = (weight, indices) if weights is None else (weight, indices, weights)
     found = imp.tensor(shape, weight.dtype, at, *inputs)
-    total = reduce(imp, "max" if mode == 2 else "sum", found, 1, False, weight.dtype)
+    if mode == 2:
+        numbers = imp.map(_number, found, dtype=weight.dtype)
+        total = reduce(imp, "max", numbers, 1, False, weight.dtype)
+        first = imp.view(found, (bags, weight.shape[1]), lambda i: (i[0], Poly(), i[1]))
+        return imp.map(_or_nan, total, first, dtype=weight.dtype), None, None, None
+    total = reduce(imp, "sum", found, 1, False, weight.dtype)
     if mode == 1:
         total = op(imp, "div", total, size_as_real(Poly.of(length)), dtype=weight.dtype)
     return total, None, None, None
 
 
+def _number(b: Builder, value: Expr) -> Expr:
+    """In the maximum of a bag torch passes over NaN, by `>`, but where it comes first."""
+    nan = b.op("isnan", value, dtype="bool")
+    return b.op("where", nan, b.const(float("-inf"), REAL), value, dtype=REAL)
+
+
+def _or_nan(b: Builder, largest: Expr, first: Expr) -> Expr:
+    return b.op("where", b.op("isnan", first, dtype="bool"), first, largest, dtype=REAL)
+
+
 def _bags_by_offset(
     imp: Importer,
-    meta: Meta,
     weight: Tensor,
     indices: Tensor,
     offsets: Tensor,
     mode: int,
     weights: Tensor | None,
     last_offset: bool,
+    padding: int,
 ) -> Tensor:
-    """Every row of the table that is asked for is joined to its bag; which that is, the offsets are searched for.
+    """Each bag is a window over the indices that begins and ends where the offsets say.
 
-    Sums, means and maxima (modes 0, 1, 2). An empty bag is zero.
+    Sums, means and maxima (modes 0, 1, 2). An empty bag is zero; padding: a row of the table that counts nowhere.
     """
-    imp.fix(offsets.shape[0])
-    number, count = indices.shape[0], offsets.shape[0].hint() - last_offset
-    starts = imp.view(offsets, [Poly.of(count)], lambda i: i)
-    wide = weight.shape[1]
+    number, wide = indices.shape[0], weight.shape[1]
+    count = imp.derived(offsets.shape[0], -1, 1) if last_offset else offsets.shape[0]
 
-    def own(ctx: Context, index: Index, guard: Guard) -> Expr:
-        return ctx.builder.index(index[0])
-
-    places = search(imp, starts, imp.tensor([number], "int64", own, indices), "int64", True)
-
-    def row(ctx: Context, index: Index, guard: Guard) -> Expr:
-        at = position(ctx, indices, index[:1], weight.shape[0], guard, wrap=False)
-        value = cast(ctx, ctx.value(weight, (at, index[1]), guard), REAL)
-        if weights is None:
-            return value
-        return ctx.builder.op("mul", value, cast(ctx, ctx.value(weights, index[:1], guard), REAL), dtype=REAL)
-
-    def bag(ctx: Context, index: Index, guard: Guard) -> Index:
+    def ends(ctx: Context, bag: Poly, guard: Guard) -> tuple[Expr, Expr]:
         b = ctx.builder
-        before = b.op("sub", ctx.value(places, index[:1], guard), b.const(1, "int64"), dtype="int64")
-        return Poly.of(Value(before, Poly.of(count))), index[1]
-
-    rows = imp.tensor([number, wide], weight.dtype, row, weight, indices, *([weights] if weights is not None else []))
-    start = constant(imp, float("-inf") if mode == 2 else 0.0, weight.dtype, 0)
-    base = imp.view(start, [Poly.of(count), wide], lambda i: ())
-    total = scattered(imp, meta, base, bag, rows.shape, rows, True, "max" if mode == 2 else "add")
-    if mode == 0:
-        return total
-
-    def finished(ctx: Context, index: Index, guard: Guard) -> Expr:
-        b = ctx.builder
-        more = b.op("lt", b.index(index[0] + 1), b.const(count, "int64"), dtype="bool")
+        first = cast(ctx, ctx.value(offsets, (bag,), guard), "int64")
+        if last_offset:
+            return first, cast(ctx, ctx.value(offsets, (bag + 1,), guard), "int64")
+        more = b.op("lt", b.index(bag + 1), b.index(count), dtype="bool")
         following = more if guard is None else b.op("and", guard, more, dtype="bool")
-        end = b.op("where", more, ctx.value(starts, (index[0] + 1,), following), b.index(number), dtype="int64")
-        size = b.op("sub", end, ctx.value(starts, index[:1], guard), dtype="int64")
-        empty, value = b.op("eq", size, b.const(0, "int64"), dtype="bool"), ctx.value(total, index, guard)
-        if mode == 1:
-            value = b.op("div", value, b.cast(size, REAL), dtype=REAL)
-        return b.op("where", empty, b.const(0.0, REAL), value, dtype=REAL)
+        after = cast(ctx, ctx.value(offsets, (bag + 1,), following), "int64")
+        last = b.op("where", more, after, b.index(number), dtype="int64")
+        return first, last if guard is None else b.op("where", guard, last, first, dtype="int64")
 
-    return imp.tensor(total.shape, weight.dtype, finished, total, starts)
+    def row(ctx: Context, at: Index, column: Poly, guard: Guard) -> Expr:
+        b = ctx.builder
+        place = position(ctx, indices, at, weight.shape[0], guard, wrap=False)
+        value = cast(ctx, ctx.value(weight, (place, column), guard), REAL)
+        if weights is not None:
+            value = b.op("mul", value, cast(ctx, ctx.value(weights, at, guard), REAL), dtype=REAL)
+        if padding >= 0:
+            same = b.op("eq", b.index(place), b.const(padding, "int64"), dtype="bool")
+            value = b.op("where", same, b.const(0.0, REAL), value, dtype=REAL)
+        return value
+
+    def bag(ctx: Context, index: Index, guard: Guard) -> Expr:
+        b = ctx.builder
+        first, last = ends(ctx, index[0], guard)
+        stretch = Stretch(first, last, number, "max" if mode == 2 else "sum")
+
+        def one(at: Poly) -> Expr:
+            value = row(ctx, (at,), index[1], guard)
+            return _number(b, value) if mode == 2 else value
+
+        total = stretched(ctx, result, stretch, one)
+        if mode == 0:
+            return total
+        size = b.op("sub", last, first, dtype="int64")
+        if mode == 1:
+            total = b.op("div", total, b.cast(size, REAL), dtype=REAL)
+        empty = b.op("eq", size, b.const(0, "int64"), dtype="bool")
+        if mode == 2:
+            some = b.op("not", empty, dtype="bool")
+            some = some if guard is None else b.op("and", guard, some, dtype="bool")
+            total = _or_nan(b, total, row(ctx, (Poly.of(Value(first, number)),), index[1], some))
+        return b.op("where", empty, b.const(0.0, REAL), total, dtype=REAL)
+
+    inputs = (weight, indices, offsets, *([weights] if weights is not None else []))
+    result = imp.tensor((count, wide), weight.dtype, bag, *inputs)
+    result.name = "bags"
+    return result

@@ -153,9 +153,13 @@ def _antialiased(
     given = factors[0] if len(factors) == 1 and isinstance(factors[0], (list, tuple)) else factors or (None, None)
     width = 2 if "bilinear" in meta.operator else 4
     down, across = (_filter(imp, meta, x, d, corners, given[d], width) for d in (-2, -1))  # type: ignore[index,arg-type]
-    if down.taps.hint() * across.taps.hint() <= TOGETHER:
+    # a CPU leaves a dimension of the right size alone; a GPU weights its elements with 1 and 0, which infinities show
+    stays = [imp.node.meta["val"].device.type == "cpu" and f.size == f.out for f in (down, across)]
+    if not any(stays) and down.taps.hint() * across.taps.hint() <= TOGETHER:
         return _filtered(imp, x, (down, across), meta.dtype)
     turn = HANDLERS["transpose"]
-    rows = _filtered(imp, x, (across,), meta.dtype)
+    rows = x if stays[1] else _filtered(imp, x, (across,), meta.dtype)
+    if stays[0]:
+        return imp.view(rows, rows.shape, lambda i: i)
     columns = _filtered(imp, turn(imp, meta, rows, -1, -2), (down,), meta.dtype)
     return turn(imp, meta, columns, -1, -2)

@@ -5,17 +5,20 @@ factor * product + summand, with elements that are hidden (masked_fill, where) b
 attention, and stays two products with a kernel between them. Operands keep the strides they have; a summand is written
 by a kernel of ours, rows padded as the library wants them; heads that several queries share are not copied where it
 takes them so. What torch's own call computes differently where not all is finite, and in rows without a visible key, is
-marked and computed again (calls/attention.py).
+marked and computed again (calls/attention.py). torch's own attention of 16-bit operands is captured in single
+precision; it is called in 16 bits, as torch's kernels compute it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from kforge.engine.calls.attention import ATTENTION, LEAST, RESULTS
+from kforge.engine.calls.backends import Form, backend
 from kforge.engine.calls.vendor import VendorCall, as_view, vendor_tensor
 from kforge.engine.graph.importer import Importer, Meta
 from kforge.engine.graph.ir import REAL, Buffer, Builder, Expr
@@ -47,13 +50,36 @@ def attention(imp: Importer, meta: Meta, weights: Tensor, v: Tensor) -> Tensor |
     scores = scores_of(x)
     if scores is None:
         return None
-    return _call(imp, meta, scores, v, safe)
+    return _call(imp, meta, scores, v, safe, _narrow(node) if _is_own(node) else meta.dtype)
 
 
 def _of_torchs_own(node: Any) -> bool:
     """Whether a node is a part of torch's own attention, a view, or computes nothing."""
+    return node.op != "call_function" or _name(node) in MOVED or _is_own(node)
+
+
+def _is_own(node: Any) -> bool:
+    """Whether a node is a part of torch's own attention."""
     written = [str(source.target) for source in (node.meta.get("from_node") or [])[-1:]]
-    return node.op != "call_function" or _name(node) in MOVED or any("scaled_dot_product" in t for t in written)
+    return any("scaled_dot_product" in t for t in written)
+
+
+def _narrow(node: Any) -> str:
+    """The type of the operands that torch's own attention makes single precision of, else the node's own."""
+    found: set[Any] = set()
+    queue, seen = [node], {node}
+    while queue:
+        for source in queue.pop().all_input_nodes:
+            if source in seen or not _is_own(source):
+                continue
+            seen.add(source)
+            given = source.args[0].meta["val"].dtype if _name(source) == "_to_copy" else None
+            if given is not None and given.is_floating_point and given.itemsize == 2:
+                found.add(given)
+            else:
+                queue.append(source)
+    chosen = found.pop() if len(found) == 1 else node.meta["val"].dtype
+    return str(chosen).removeprefix("torch.")
 
 
 def _softmax(node: Any) -> tuple[Any, Any, bool] | None:
@@ -72,7 +98,8 @@ def _name(node: Any) -> str:
     return str(node.target).removeprefix("aten.").split(".")[0]
 
 
-def _call(imp: Importer, meta: Meta, scores: Scores, v: Tensor, safe: bool) -> Tensor | None:
+def _call(imp: Importer, meta: Meta, scores: Scores, v: Tensor, safe: bool, dtype: str) -> Tensor | None:
+    """dtype: of the operands, as the call has them."""
     given = scores.product.vendor
     assert given is not None
     lead = scores.lead
@@ -100,7 +127,7 @@ def _call(imp: Importer, meta: Meta, scores: Scores, v: Tensor, safe: bool) -> T
             return place if flat else (i[0] * heads + i[1], *place)
 
         result = imp.view(x, (batch, heads, rows, Poly.of(columns)), back)
-        result.name = name
+        result.dtype, result.name = dtype, name
         return result
 
     q, first = _without_scale(matrix(left, queries, depth, False, "queries"))
@@ -114,7 +141,10 @@ def _call(imp: Importer, meta: Meta, scores: Scores, v: Tensor, safe: bool) -> T
         keywords["is_causal"] = True
     biased = causal in (None, "stored") and (scores.summand is not None or scores.hidden is not None)
     by_mask = biased and causal is None
-    flash = meta.dtype != "float32" and not by_mask and padded <= 256 and (causal is None or queries == keys)
+    form = Form(dtype, padded, padded, by_mask, causal is not None, queries.hint() == keys.hint())
+    if backend(form) == "math":
+        return None
+    flash = backend(form) == "flash"
     share = _shared(k, values, heads) if flash else 1
     if share > 1:
         k, values = (_every(imp, t, share) for t in (k, values))
@@ -122,15 +152,17 @@ def _call(imp: Importer, meta: Meta, scores: Scores, v: Tensor, safe: bool) -> T
     operands = [q, k, values]
     hides = biased and scores.hidden is not None
     if biased:
-        operands += _bias(imp, scores, batch, heads, meta.dtype, hides, causal is not None)
+        operands += _bias(imp, scores, batch, heads, dtype, hides, causal is not None)
     fill = scores.fill if scores.hidden is not None else -math.inf
     operations = 4 * prod(meta.shape) // width * keys.hint() * padded // (2 if causal is not None else 1)
     last = not flash or _heads_last(q)
     call = VendorCall("scaled_dot_product_attention", tuple(operands), keywords, operations, last=last)
     call.scheme, call.along = ATTENTION, True
-    call.facts = {"fill": fill, "biased": biased, "hides": hides, "replaces": causal == "hidden", "safe": safe}
+    call.facts = {"form": replace(form, grouped=share > 1), "fill": fill, "safe": safe}
+    call.facts = {**call.facts, "biased": biased, "hides": hides, "replaces": causal == "hidden"}
     shape = (batch, heads, queries, Poly.of(width))
-    result = _results(imp, call, (*shape[:3], Poly.of(padded)), shape, meta.dtype)
+    result = _results(imp, call, (*shape[:3], Poly.of(padded)), shape, dtype)
+    result.dtype = meta.dtype
     if flat:
         return imp.view(result, (queries, shape[3]), lambda i: (Poly(), Poly(), *i))
     together = (scores.product.shape[0], queries, shape[3])

@@ -7,6 +7,7 @@ from typing import Any
 
 from kforge.engine.graph.importer import Importer, Meta, cast, computing, handles, literal, wide
 from kforge.engine.graph.ir import Expr
+from kforge.engine.graph.symbols import Poly
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.slices import both
 
@@ -40,6 +41,10 @@ def _arange(imp: Importer, meta: Meta, *args: Any, **kwargs: Any) -> Tensor:
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         return cast(ctx, ctx.builder.index(index[0] * step + start), computing(meta.dtype))
 
+    if meta.shape[0] == 1:  # a range over a dimension of size one would be broadcast where that is another
+        for symbol in list(imp.sources):
+            if symbol.hint == 1:
+                imp.fix(imp.resolve(Poly.of(symbol)))
     return imp.tensor([imp.free_size(meta.shape[0], wide(0))], meta.dtype, at)
 
 

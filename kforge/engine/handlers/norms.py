@@ -64,7 +64,9 @@ def _eval_norm(
 
 @handles("_native_batch_norm_legit", "native_batch_norm")
 def _training_norm(imp: Importer, meta: Meta, x: Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
-    """Without running statistics: (x, weight, bias, training, momentum, eps)."""
+    """Without running statistics: (x, weight, bias, training, momentum, eps); two Nones may stand for them."""
+    if len(rest) == 5 and rest[0] is None and rest[1] is None:
+        rest = rest[2:]
     if len(rest) != 3 or rest[0] is not True:
         raise imp.reject("a form that torch's own layers do not use")
     variance, mean = _batch_statistics(imp, x)

@@ -7,10 +7,11 @@ rounding after the sum would otherwise be one more than the reference has.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
-from kforge.engine.calls import halved
+from kforge.engine.calls import batches, halved
 from kforge.engine.calls.precision import RESULTS, pays
 from kforge.engine.calls.vendor import VendorCall, vendor_tensor
 from kforge.engine.graph.importer import Importer, Meta, handles
@@ -19,10 +20,15 @@ from kforge.engine.graph.linear import diagonal_product
 from kforge.engine.graph.symbols import Poly, Size
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.attention import attention
+from kforge.engine.handlers.chains import chain
+from kforge.engine.handlers.flattened import flattened
+from kforge.engine.handlers.joined import below, group_of, part_of, weights_of
 from kforge.engine.handlers.narrow import integer_product
 from kforge.engine.handlers.operators import POINTWISE
 from kforge.engine.handlers.skinny import skinny
 from kforge.engine.handlers.tensorcores import own_product
+from kforge.engine.handlers.transposed import Placing, gathered
+from kforge.engine.handlers.triangular import symmetric, triangular, with_nan
 
 HALVES = ("float16", "bfloat16")
 FLOATING = ("float32", "float64", *HALVES)
@@ -35,7 +41,7 @@ def _checked(imp: Importer, meta: Meta, *operands: Tensor) -> None:
 
 @handles("mm")
 def _mm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
-    for rewrite in (skinny, diagonal_product):
+    for rewrite in (chain, skinny, diagonal_product):
         if (better := rewrite(imp, meta, a, b)) is not None:
             return better
     for whole in (attention, integer_product):
@@ -43,6 +49,8 @@ def _mm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
             return found
     _checked(imp, meta, a, b)
     imp.equal(a.shape[1], b.shape[0])
+    if (group := group_of(imp)) is not None:
+        return _joined(imp, meta, group, a)
     shape = (a.shape[0], b.shape[1])
     call = VendorCall("mm", (a, b), operations=2 * prod(meta.shape) * a.shape[1].hint())
     if imp.own and meta.dtype in HALVES:
@@ -53,25 +61,48 @@ def _mm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
     if pairs:
         result = _by_scheme(imp, call, shape)
     else:
+        banded = triangular(imp, call, meta.dtype)
         result = vendor_tensor(shape, meta.dtype, call, imp.node.name, imp.origin)
+        result = with_nan(imp, call, result) if banded else result
+    result = symmetric(imp, result, a, b)
     result.factors = (a, b)
     return result
 
 
-def _by_scheme(imp: Importer, call: VendorCall, shape: tuple[Poly, Poly]) -> Tensor:
-    """Sums of scaled operands; what follows takes the scales away. Rows of sums are padded to whole vectors."""
-    call.scheme, call.labels, name, width = imp.scheme, RESULTS, imp.node.name, shape[1]
+def _joined(imp: Importer, meta: Meta, group: list[Any], a: Tensor) -> Tensor:
+    """A product as a part of one that several are computed by; in 16 bits with the biases of all."""
+    if group[0] not in imp.together:
+        weights = weights_of(imp, group)
+        turned = imp.view(weights, (a.shape[1], weights.shape[0]), lambda i: i[::-1])
+        shape = (a.shape[0], weights.shape[0])
+        work = 2 * prod(s.hint() for s in (*shape, a.shape[1]))
+        biased = meta.dtype in HALVES and len(group[0].args) == 3
+        bias = [below(imp, [imp.values[n.args[0]] for n in group], "biases")] if biased else []
+        call = VendorCall("addmm" if biased else "mm", (*bias, a, turned), operations=work)
+        if imp.scheme and meta.dtype == "float32" and pays(imp.scheme, *(s.hint() for s in (*shape, a.shape[1]))):
+            imp.together[group[0]] = _by_scheme(imp, call, shape)
+        else:
+            imp.together[group[0]] = vendor_tensor(shape, meta.dtype, call, imp.node.name, imp.origin)
+    return part_of(imp, group, imp.together[group[0]])
+
+
+def _by_scheme(imp: Importer, call: VendorCall, shape: tuple[Poly, ...]) -> Tensor:
+    """Sums of scaled operands; what follows takes the scales away. Rows of sums are padded to whole vectors.
+
+    Of batches columns are whole vectors, and both operands lie along the depth.
+    """
+    call.scheme, call.labels, name, width = imp.scheme, RESULTS, imp.node.name, shape[-1]
     if width.hint() % 8:
         padded = -(-width.hint() // 8) * 8
         imp.sources.setdefault(Size(f"{name}_1", padded), (name, 1))
         width = imp.size(f"{name}_1", padded)
-    sums = vendor_tensor((shape[0], width), "float32", call, name, imp.origin)
-    rows, columns = (vendor_tensor((size,), "float32", call, name, imp.origin) for size in shape)
+    sums = vendor_tensor((*shape[:-1], width), "float32", call, name, imp.origin)
+    rows, columns = (vendor_tensor((*shape[:-2], size), "float32", call, name, imp.origin) for size in shape[-2:])
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         b = ctx.builder
-        value, row = ctx.value(sums, index, guard), ctx.value(rows, index[:1], guard)
-        column, zero = ctx.value(columns, index[1:], guard), b.const(0.0, REAL)
+        value, row = ctx.value(sums, index, guard), ctx.value(rows, index[:-1], guard)
+        column, zero = ctx.value(columns, (*index[:-2], index[-1]), guard), b.const(0.0, REAL)
         plain = b.op("or", b.op("lt", row, zero, dtype="bool"), b.op("lt", column, zero, dtype="bool"), dtype="bool")
         scaled = b.op("mul", b.op("mul", value, row, dtype=REAL), column, dtype=REAL)
         return b.op("where", plain, value, scaled, dtype=REAL)
@@ -92,6 +123,12 @@ def _bmm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
     if imp.own and meta.dtype in HALVES:
         return own_product(imp, meta, a, b)
     call = VendorCall("bmm", (a, b), operations=2 * prod(meta.shape) * a.shape[2].hint())
+    sizes = (*(s.hint() for s in shape), a.shape[2].hint())
+    if imp.scheme and meta.dtype == "float32" and batches.pays(imp.scheme, *sizes):
+        turned = imp.view(b, (b.shape[0], b.shape[2], b.shape[1]), lambda i: (i[0], i[2], i[1]))
+        turned.name = f"{b.name or 'right'}_turned"
+        call.operands, call.facts = (a, turned), {"dense": True}
+        return _by_scheme(imp, call, shape)
     return vendor_tensor(shape, meta.dtype, call, imp.node.name, imp.origin)
 
 
@@ -105,6 +142,8 @@ def _addmm(imp: Importer, meta: Meta, bias: Tensor, a: Tensor, b: Tensor, beta: 
         _checked(imp, meta, bias, a, b)
         imp.equal(a.shape[1], b.shape[0])
         imp.equal(bias.shape[0], b.shape[1])
+        if (group := group_of(imp)) is not None:
+            return _joined(imp, meta, group, a)
         call = VendorCall("addmm", (bias, a, b), operations=2 * prod(meta.shape) * a.shape[1].hint())
         return vendor_tensor((a.shape[0], b.shape[1]), meta.dtype, call, imp.node.name, imp.origin)
     return _scaled_sum(imp, meta, _mm(imp, meta, a, b), bias, beta, alpha)
@@ -161,9 +200,9 @@ def library_convolution(
         ("output_padding", output_padding, 0),
         ("dilation", dilation, 1),
     ):
-        values = list(value) * rank if len(value) == 1 else list(value)
+        values = _several(value, rank)
         if any(v != default for v in values):
-            keywords[key] = values[0] if len(set(values)) == 1 else tuple(values)
+            keywords[key] = values[0] if len(set(values)) == 1 else values
     if groups != 1:
         keywords["groups"] = groups
     taps = prod(s.hint() for s in weight.shape[1:])
@@ -171,18 +210,36 @@ def library_convolution(
     operator = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
     inside = bias if bias is not None and meta.dtype in HALVES else None
     call = VendorCall(operator, (x, weight, *([inside] if inside is not None else [])), keywords, 2 * points * taps)
-    shape = (x.shape[0], channels, *sizes)
-    elements = prod(s.hint() for s in x.shape) + prod(s.hint() for s in weight.shape)
-    if imp.halved and meta.dtype == "float32" and groups == 1 and halved.pays(call.operations, elements):
-        result = _by_halves(imp, call, shape)
-    elif imp.last and rank > 1 and groups == 1 and halved.worthwhile(call.operations):
-        result = _channels_last(imp, call, shape, meta.dtype)
-    else:
-        result = vendor_tensor(shape, meta.dtype, call, name, imp.origin)
+    result = None
+    if imp.gathered:
+        steps, pads, gaps, extra = (_several(v, rank) for v in (stride, padding, dilation, output_padding))
+        how, convolve = Placing(steps, pads, gaps, extra, groups), partial(_convolved, imp)
+        if transposed:
+            result = gathered(imp, x, weight, call.operands[2:], how, meta.dtype, convolve)
+        else:
+            result = flattened(imp, call, how, convolve)
+    if result is None:
+        result = _convolved(imp, call, (x.shape[0], channels, *sizes))
     if bias is None or inside is not None:
         return result
     along = imp.view(bias, (bias.shape[0], *[Poly.of(1)] * rank), lambda i: i[:1])
     return imp.map(POINTWISE["add"], result, along, dtype=meta.dtype)
+
+
+def _several(values: Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(values) * rank if len(values) == 1 else tuple(values)
+
+
+def _convolved(imp: Importer, call: VendorCall, shape: tuple[Poly, ...]) -> Tensor:
+    """The result of a convolution, computed as the plan has it."""
+    x, weight = call.operands[:2]
+    single, dtype = call.keywords.get("groups", 1) == 1, x.dtype
+    elements = sum(prod(s.hint() for s in t.shape) for t in (x, weight))
+    if imp.halved and dtype == "float32" and single and halved.pays(call.operations, elements):
+        return _by_halves(imp, call, shape)
+    if imp.last and len(shape) > 3 and single and halved.worthwhile(call.operations):
+        return _channels_last(imp, call, shape, dtype)
+    return vendor_tensor(shape, dtype, call, imp.node.name, imp.origin)
 
 
 def _channels_last(imp: Importer, call: VendorCall, shape: tuple[Poly, ...], dtype: str) -> Tensor:
@@ -194,8 +251,12 @@ def _channels_last(imp: Importer, call: VendorCall, shape: tuple[Poly, ...], dty
 
 
 def _moved(imp: Importer, x: Tensor) -> Tensor:
-    """x (n, c, ...) as (n, ..., c)."""
-    result = imp.view(x, (x.shape[0], *x.shape[2:], x.shape[1]), lambda i: (i[0], i[-1], *i[1:-1]))
+    """x (n, c, ...) as (n, ..., c), one tensor for all that ask."""
+    if (known := imp.together.get(("last", x))) is not None:
+        return known
+    result = imp.together["last", x] = imp.view(
+        x, (x.shape[0], *x.shape[2:], x.shape[1]), lambda i: (i[0], i[-1], *i[1:-1])
+    )
     result.name = f"{x.name or 'operand'}_last"
     return result
 

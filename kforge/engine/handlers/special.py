@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 
-from kforge.engine.graph.ir import INTEGERS, REAL, Builder, Expr
+from kforge.engine.graph.importer import Importer, Meta, handles
+from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Builder, Expr
+from kforge.engine.graph.tensors import Tensor
 from kforge.engine.handlers.operators import C_REAL, POINTWISE, operator
 from kforge.errors import NoCandidate
 
@@ -20,6 +22,8 @@ HELPERS = {
     "trigamma": "trigamma",
     "gcd": "greatest_divisor",
     "lcm": "least_multiple",
+    "frexp_mantissa": "mantissa_of",
+    "frexp_exponent": "exponent_of",
 }
 """Operators whose device function is written with the kernel."""
 C_REAL |= {name: f"{function}({{0}})" for name, function in HELPERS.items()}
@@ -62,6 +66,16 @@ def _angle(b: Builder, x: Expr) -> Expr:
     negative = b.op("lt", x, b.const(0.0, REAL), dtype="bool")
     straight = b.op("where", negative, b.const(math.pi, REAL), b.const(0.0, REAL), dtype=REAL)
     return b.op("where", b.op("isnan", x, dtype="bool"), x, straight, dtype=REAL)
+
+
+@handles("frexp")
+def _frexp(imp: Importer, meta: Meta, x: Tensor) -> tuple[Tensor, Tensor]:
+    """A mantissa of [0.5, 1) and the power of two that it is multiplied by."""
+    if x.dtype not in FLOATS:
+        raise imp.reject(f"numbers of {x.dtype}")
+    mantissa = imp.map(lambda b, v: b.op("frexp_mantissa", v, dtype=REAL), x, dtype=x.dtype)
+    exponent = imp.map(lambda b, v: b.op("frexp_exponent", v, dtype="int32"), x, dtype="int32", compute=REAL)
+    return mantissa, exponent
 
 
 @operator("polygamma")

@@ -14,7 +14,7 @@ from typing import Any
 
 from kforge.engine.graph.importer import HANDLERS, Importer, Meta, cast, computing, handles
 from kforge.engine.graph.ir import REAL, Expr, Reach, Window
-from kforge.engine.graph.symbols import Poly, Tap, Var, floor_div
+from kforge.engine.graph.symbols import Poly, Tap, Value, Var, floor_div
 from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Tensor, Within, linear
 from kforge.engine.handlers.products import library_convolution
 
@@ -81,7 +81,8 @@ def window_tensor(
         outer = ctx.within
         level = 1 + max((a.level for p in index for a in p.atoms() if isinstance(a, Tap)), default=0)
         taps = outer.taps * channels * prod(a.taps.hint() for a in axes)
-        if ctx.rows or (level > 1 and (taps > FUSED_TAPS or not outer.once)):
+        nested = level > 1 or outer.taps > 1
+        if ctx.rows or (nested and (taps > FUSED_TAPS or not outer.once)):
             raise Cut(result)
         spot = index[len(index) - len(axes) :]
         reaches = tuple(a.reach(ctx, o, d, level) for d, (a, o) in enumerate(zip(axes, spot, strict=True)))
@@ -100,6 +101,35 @@ def window_tensor(
     result = imp.tensor(shape, dtype, at, *inputs)
     result.name = "window"
     return result
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A window over part of a line: its places are those from `first` up to `last`, which data gives.
+
+    size: of the line. kind: sum or max.
+    """
+
+    first: Expr
+    last: Expr
+    size: Poly
+    kind: str
+
+
+def stretched(ctx: Context, result: Tensor, stretch: Stretch, body: Callable[[Poly], Expr]) -> Expr:
+    """`body` at every place of a stretch, joined. result: the tensor that this is a value of."""
+    outer = ctx.within
+    if ctx.rows or outer.taps > 1:
+        raise Cut(result)
+    tap, at = Tap("tap1_0", stretch.size, 1), Tap("at1_0", stretch.size, 1)
+    start, end = (Poly.of(Value(e, stretch.size + 1)) for e in (stretch.first, stretch.last))
+    ctx.within = Within(FUSED_TAPS + 1, False)  # what is a window itself is in memory before
+    value = body(Poly.of(at))
+    ctx.within = outer
+    reach = Reach(tap, at, start, 1, end, checked=True, stretches=True)
+    expr = ctx.builder.window(Window(stretch.kind, (), (reach,)), value, REAL)
+    ctx.windows[expr.uid] = result
+    return expr
 
 
 def _several(value: Any, rank: int) -> list[int]:

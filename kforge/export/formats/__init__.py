@@ -26,7 +26,7 @@ FORMATS = {
 def find_format(name: str) -> Callable[[Export, str], Files]:
     """The writer of a format; UsageError lists those that exist."""
     if name not in FORMATS:
-        raise UsageError(f"--format {name} is unknown", f"choose {', '.join(FORMATS)}")
+        raise UsageError(f"format {name} is unknown", f"choose {', '.join(FORMATS)}")
     writer: Callable[[Export, str], Files] = import_module(f"kforge.export.formats.{name}").write
     return writer
 

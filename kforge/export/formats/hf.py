@@ -45,6 +45,7 @@ def write(export: Export, version: str) -> Files:
     runtime = package["_runtime.py"].replace(_LOADED, "")
     runtime = runtime.replace("import json\n", "").replace("from pathlib import Path\n", "")
     package["_runtime.py"] = runtime.replace("import torch\n", "import torch\n\nfrom ._domain import DOMAIN\n", 1)
+    package["__init__.py"] = package["__init__.py"].replace("(domain.json)", "(_domain.py)")
     if export.layer is not None:
         package["layers.py"] = render_template("package/layers.py.j2", template_context(export, version))
         package["__init__.py"] = package["__init__.py"].replace("from .ops", "from . import layers\nfrom .ops")

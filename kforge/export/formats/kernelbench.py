@@ -14,6 +14,7 @@ from kforge.export.package import launching_source
 from kforge.export.papers import context, manifest
 from kforge.export.sources import headers
 from kforge.export.templates import plain_file, render_template
+from kforge.export.tensor_maps import python_file, takes_maps
 
 if TYPE_CHECKING:
     from kforge.export.formats import Files
@@ -33,17 +34,19 @@ def write(export: Export, version: str) -> Files:
         raise ExportError("the kernel's source holds a triple quote", "format kernelbench puts it into Python text")
     runtime = plain_file("package/runtime.py")
     prepared = runtime[runtime.index("_prepared:") : runtime.index("def flat(")].rstrip()
+    maps = python_file(described=False)
     code = render_template(
         "project/kernelbench.py.j2",
         {
             "title": f"{export.task.name}: ModelNew on CUDA kernels, built by load_inline",
-            "stamp": " ".join(export.evidence.stamps),
+            "stamp": ", ".join(export.evidence.stamps),
             "namespace": export.namespace,
             "launch": launch.replace("\\", "\\\\"),
             "binding": bound.replace("\\", "\\\\"),
             "archs": export.archs,
-            "kernels": [{"name": k.name, "op": k.op} for k in export.kernels],
+            "kernels": [{"name": k.name, "op": k.op, "maps": takes_maps(k)} for k in export.kernels],
             "runtime": prepared if export.translated.runtime else "",
+            "maps": maps[maps.index("class TensorMap") :].rstrip() if any(map(takes_maps, export.kernels)) else "",
             "imports": _imports(export),
             "forward": re.sub(r"^def forward\(", _LAUNCHED, launching_source(export, "RuntimeError"), flags=re.M),
             "model": _model(export),

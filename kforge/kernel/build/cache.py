@@ -26,6 +26,7 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 NO_SPACE = os.strerror(errno.ENOSPC)
 _ROOM = "set KFORGE_CACHE, or TMPDIR, to a folder that can be written and has room"
 _read_only = False
+_misses = 0  # builds that were asked for and not there, while the cache was read-only
 _sound: set[Path] = set()  # entries that this process has verified or built
 
 
@@ -52,6 +53,11 @@ def is_read_only() -> bool:
     return _read_only or os.environ.get("KFORGE_CACHE_READ_ONLY") == "1"
 
 
+def misses() -> int:
+    """How many builds this process has asked a read-only cache for in vain."""
+    return _misses
+
+
 def content_key(**parts: object) -> str:
     """The hash (32 hex digits) of named parts, each rendered as JSON."""
     text = json.dumps(parts, sort_keys=True, default=str)
@@ -69,11 +75,13 @@ def cached(kind: str, key: str, what: str, build: Callable[[Path], None]) -> Pat
     what: the specialisation in words, for the error of a miss in read-only mode. MissingError where the cache cannot
     be written.
     """
+    global _misses
     root = cache_root() / kind
     entry = root / key
     if _is_sound(entry):
         return entry
     if is_read_only():
+        _misses += 1
         state = "damaged" if entry.is_dir() else "not"
         raise BuildError(
             f"{state} in the read-only cache: {what}",

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kforge.errors import BuildError, EmulatorError, MissingError
-from kforge.kernel.build.cache import NO_SPACE, cached, content_key, no_room
+from kforge.kernel.build.cache import NO_SPACE, cached, content_key, is_cached, no_room
 from kforge.kernel.build.toolchain import cuda_includes
 from kforge.kernel.emulator.debuginfo import write_symbols
 from kforge.kernel.emulator.mode import Kind
@@ -191,7 +191,16 @@ def prelude_folder(kind: Kind) -> Path:
             require_compiler()
             raise _broken(out, "does not compile the emulator's headers with this CUDA")
 
-    return cached("emulator", f"prelude-{kind.value}-" + _key(flags=flags), "the emulator's prelude", make)
+    return cached("emulator", _prelude_key(kind, flags), "the emulator's prelude", make)
+
+
+def has_prelude(kind: Kind) -> bool:
+    """Whether that of a mode has been made, which takes seconds."""
+    return is_cached("emulator", _prelude_key(kind, _flags(kind)))
+
+
+def _prelude_key(kind: Kind, flags: list[str]) -> str:
+    return f"prelude-{kind.value}-" + _key(flags=flags)
 
 
 @dataclass(frozen=True)

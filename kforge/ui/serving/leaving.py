@@ -100,7 +100,7 @@ class Leaving(CoreSession):
         )
         done = export(request, lambda kind, data: self.tell(kind, data, self.run))
         data = done.as_dict()
-        stamp = " ".join(data["stamps"])
+        stamp = ", ".join(data["stamps"])
         self.note("exported", candidate=candidate, folder=str(request.to), format=format, stamp=stamp)
         return {**data, "folder": str(request.to), "stamp": stamp}
 

@@ -69,6 +69,11 @@ Mbarrier& find(char* at, Site site) {
   return found->second;
 }
 
+// Bytes from line to line of a box in shared memory: a swizzle's span where the line has fewer.
+size_t pitch(const TensorMap& m) {
+  return std::max<size_t>(size_t(m.box[0]) * m.element_bytes, m.swizzle);
+}
+
 // Calls row(shared offset of a box row, address in the tensor or null, bytes there, bytes of the row, where they begin).
 template <class F>
 void for_rows(const BulkCopy& c, F row) {
@@ -80,7 +85,7 @@ void for_rows(const BulkCopy& c, F row) {
   for (i[4] = 0; i[4] < count[4]; ++i[4])
     for (i[3] = 0; i[3] < count[3]; ++i[3])
       for (i[2] = 0; i[2] < count[2]; ++i[2])
-        for (i[1] = 0; i[1] < count[1]; ++i[1], offset += row_bytes) {
+        for (i[1] = 0; i[1] < count[1]; ++i[1], offset += pitch(m)) {
           char* from = m.pointer;
           bool there = true;
           for (unsigned d = 1; d < m.rank; ++d) {
@@ -157,6 +162,12 @@ size_t box_bytes(const TensorMap& m) {
   return bytes;
 }
 
+// Bytes of shared memory that a box takes.
+size_t extent(const TensorMap& m) {
+  const size_t line = size_t(m.box[0]) * m.element_bytes;
+  return (box_bytes(m) / line - 1) * pitch(m) + line;
+}
+
 BulkCopy described(const void* map, char* shared, const int* at, unsigned rank, bool loads, Site site) {
   BulkCopy c{};
   memcpy(&c.map, map, sizeof c.map);
@@ -164,7 +175,9 @@ BulkCopy described(const void* map, char* shared, const int* at, unsigned rank, 
   if (c.map.rank != rank)
     fail(FAILED, site, "a copy of %u dimensions with a tensor map of %u", rank, unsigned(c.map.rank));
   if ((size_t)shared % 128) fail(FAILED, site, "shared memory of a tensor copy is not aligned to 128 bytes");
-  c.block = &inside_shared(shared, box_bytes(c.map), "the box", site);
+  const int64_t into = int64_t(at[0]) * c.map.element_bytes;  // a GPU calls this an illegal instruction
+  if (into % 16) fail(FAILED, site, "the box begins %lld bytes into a line, no multiple of 16", (long long)into);
+  c.block = &inside_shared(shared, extent(c.map), "the box", site);
   c.issuer = current, c.shared = shared, c.loads = loads, c.site = site;
   std::copy(at, at + rank, c.at);
   trace(c, true);
@@ -303,7 +316,7 @@ void tensor_load(const void* map, char* to, const int* at, unsigned rank, char* 
   if (m.unseen_by)
     fail(FAILED, site, "the mbarrier was initialised without fence.mbarrier_init or fence.proxy.async after it");
   m.copies.push_back(new BulkCopy(described(map, to, at, rank, true, site)));
-  memset(to, 0xff, box_bytes(m.copies.back()->map));  // it may arrive at any time from now on
+  memset(to, 0xff, extent(m.copies.back()->map));  // it may arrive at any time from now on
   if (m.barrier.first) land(barrier, m);
 }
 

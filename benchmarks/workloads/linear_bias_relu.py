@@ -1,0 +1,22 @@
+"""A linear layer of 8192 features for 1024 rows, ReLU."""
+
+import torch
+from torch.nn import functional as F
+
+
+def reference(x, weight, bias):
+    return torch.relu(F.linear(x, weight, bias))
+
+
+def get_inputs():
+    return [torch.randn(24, 64), torch.randn(96, 64), torch.randn(96)]
+
+
+def get_input_variants():
+    return [
+        lambda: [
+            torch.randn(1024, 8192, device="cuda"),
+            torch.randn(8192, 8192, device="cuda"),
+            torch.randn(8192, device="cuda"),
+        ]
+    ]

@@ -1,0 +1,33 @@
+"""A linear layer of 8192 features for 1024 rows, group norm over 256 groups, swish before and after a factor."""
+
+import torch
+from torch.nn import functional as F
+
+
+def reference(x, weight, bias, scale, shift, factor):
+    y = F.silu(F.group_norm(F.linear(x, weight, bias), weight.shape[0] // 32, scale, shift))
+    return F.silu(y * factor)
+
+
+def get_inputs():
+    return [
+        torch.randn(24, 64),
+        torch.randn(96, 64),
+        torch.randn(96),
+        torch.randn(96),
+        torch.randn(96),
+        torch.randn(96),
+    ]
+
+
+def get_input_variants():
+    return [
+        lambda: [
+            torch.randn(1024, 8192, device="cuda"),
+            torch.randn(8192, 8192, device="cuda"),
+            torch.randn(8192, device="cuda"),
+            torch.randn(8192, device="cuda"),
+            torch.randn(8192, device="cuda"),
+            torch.randn(8192, device="cuda"),
+        ]
+    ]

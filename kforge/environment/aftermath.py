@@ -1,0 +1,39 @@
+"""After a candidate's death on the emulator: which line of its source made the access that ended it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kforge.environment import memory
+from kforge.environment.ending import failures
+from kforge.environment.report import Status
+
+if TYPE_CHECKING:
+    from kforge.environment.correctness import Correctness
+    from kforge.environment.evaluation import Evaluation
+
+
+def after_crash(evaluation: Evaluation, judge: Correctness) -> None:
+    """The launches of the case that a candidate died in, once more under AddressSanitizer: which line it was."""
+    failure = judge.result.failure
+    if failure is None or failure.case is None:
+        return
+    labels, found, seed = {case.label for case in judge.result.cases}, memory.Examination(), failure.case.state_seed
+    judged = [case for case in evaluation.plan.cases if case.label in labels]
+    load = partial(evaluation.load, seed=seed)
+    with failures(evaluation.processes, judge.watch, Status.CRASHED, judge):
+        memory.after_crash(evaluation.prepared, failure.case, judged, evaluation.processes.instrumented, load, found)
+    if not found.wrong:
+        evaluation.notes += found.skipped
+        return
+    status, case, expected = failure.status, failure.case, failure.expected
+    if found.kind in ("out_of_bounds", "misaligned"):
+        judge.watch.fire("out_of_bounds", found.wrong)
+        status = Status.WRONG
+    if found.case is not None and found.case != case:
+        case, expected = found.case, evaluation.prepared.expected(found.case)
+    words = f"{failure.detail}; {found.wrong}"
+    judge.result.failure = replace(failure, status=status, detail=words, case=case, expected=expected)
+    evaluation.died = True

@@ -89,7 +89,14 @@ class ModelNew(nn.Module):
         rows = x.shape[0]
         y = torch.empty_like(residual)
         linear_product(
-            tensor_map(x, 128, rows, depth), tensor_map(weight, 64, cols, depth), bias, residual, y, rows, cols, depth,
-            processors(x)
+            tensor_map(x, 128, rows, depth),
+            tensor_map(weight, 64, cols, depth),
+            bias,
+            residual,
+            y,
+            rows,
+            cols,
+            depth,
+            processors(x),
         )
         return y

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -11,7 +12,13 @@ class TensorMap:
     """A view of `x` whose boxes a kernel copies; two arguments of a launch, the tensor and its options."""
 
     def __init__(
-        self, x: torch.Tensor, box: Sequence[int], swizzle: int = 0, l2: int = 128, oob: str = "zero", tf32: bool = False
+        self,
+        x: torch.Tensor,
+        box: Sequence[int],
+        swizzle: int = 0,
+        l2: int = 128,
+        oob: str = "zero",
+        tf32: bool = False,
     ) -> None:
         if oob not in ("zero", "nan"):
             raise ValueError(f"oob = {oob!r} is none of zero, nan")

@@ -97,7 +97,8 @@ def test_more_than_two_to_the_31(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "body",
     (
-        "return torch.i0(x), torch.special.i0e(x), torch.special.i1(x), torch.special.i1e(x)",
+        # below 10, so that thousands of elements and not the one largest decide the RMS error
+        "x = torch.fmod(x, 10)\nreturn torch.i0(x), torch.special.i0e(x), torch.special.i1(x), torch.special.i1e(x)",
         "return torch.digamma(x), torch.polygamma(1, x.abs() + 0.01), torch.special.erfcx(x)",
         "y = torch.tanh(x / 9)\nreturn torch.erfinv(y), torch.special.ndtri(y.abs()), torch.special.log_ndtr(x)",
         "return torch.sigmoid(x).amax(1), (-x).exp().amin(1), F.max_pool1d(torch.tanh(x), 5, 1, 2)",
@@ -107,7 +108,8 @@ def test_more_than_two_to_the_31(tmp_path: Path) -> None:
 def test_functions_of_the_device(body: str, tmp_path: Path) -> None:
     """Special functions, extremes of monotone ones and order statistics are as accurate as torch's on the device."""
     task = function_task(body, "torch.randn(300, 1000)", tmp_path)
-    x = torch.randn(300, 1000, device="cuda") * torch.linspace(0.1, 20, 1000, device="cuda")
+    normal = torch.randn(300, 1000, device="cuda", generator=torch.Generator("cuda").manual_seed(3))
+    x = normal * torch.linspace(0.1, 20, 1000, device="cuda")
     check(task, proposals(task)[:1], Call((x,)), tmp_path)
 
 

@@ -93,7 +93,7 @@ def test_a_killed_run_goes_on_and_ends_timed(tmp_path: Path) -> None:
     """After kill -9 within the search no candidate is judged again on the same plan, and the verdict is timed."""
     (tmp_path / "soft.py").write_text(SOFTMAX)
     command = [sys.executable, "-m", "kforge"]
-    arguments = [*command, "suggest", "soft.py", "--budget", "40s", "--plan", "quick", "--events"]
+    arguments = [*command, "suggest", "soft.py", "--budget", "90s", "--plan", "quick", "--events"]
     with subprocess.Popen(
         arguments, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

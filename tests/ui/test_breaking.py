@@ -305,6 +305,22 @@ def test_every_action_at_any_moment(op: Path) -> None:
     driven(op, act)
 
 
+def test_two_panes_at_once(op: Path) -> None:
+    """Two panes asked for before the first has been told of: the second stays, and nothing goes on between them."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        told: list[str] = []
+        show = app.desk.show
+        app.desk.show = lambda name, **how: (told.append(name), show(name, **how))[1]  # type: ignore[method-assign]
+        app.desk.show("log")
+        app.desk.show("tree")
+        for _ in range(5):
+            await pilot.pause()
+        assert told == ["log", "tree"] and app.desk.shown == "tree"
+
+    driven(op, act)
+
+
 def test_ascii_terminal(op: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With KFORGE_ASCII the whole screen is ASCII, frames, bars and signs included."""
     monkeypatch.setenv("KFORGE_ASCII", "1")

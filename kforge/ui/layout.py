@@ -135,7 +135,7 @@ class Desk(Horizontal):
     def _activated(self, event: Tabs.TabActivated) -> None:
         event.stop()
         if event.tabs.active != event.tab.id:
-            return  # said of a tab that another has followed since: obeyed, two of them would answer each other for ever
+            return  # another tab has followed since: obeyed, the two would answer each other for ever
         name = str(event.tab.id).removeprefix("tab-")
         if name != self.shown and (name != EDITOR or self.narrow):
             self.show(name)

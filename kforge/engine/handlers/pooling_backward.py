@@ -11,7 +11,7 @@ from kforge.engine.graph.importer import Importer, Meta, cast, handles
 from kforge.engine.graph.ir import REAL, Expr
 from kforge.engine.graph.symbols import Poly, Var, floor_div
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, linear
-from kforge.engine.handlers.windows import Axis, _counted, _rank, _several, window_tensor
+from kforge.engine.handlers.windows import Axis, _counted, _rank, _steps, window_tensor
 
 Given = Callable[[Context, Index, Index, Guard], Expr]
 """(context, index of the element, index of the window, guard) -> what the element gets from that window."""
@@ -21,13 +21,8 @@ def _axes(
     imp: Importer, grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
 ) -> list[Axis]:
     """The windows of the forward, whose number is that of the upstream gradient's elements."""
-    rank = _rank(imp.operator)
-    kernels = _several(kernel, rank)
-    strides = _several(stride, rank) if stride else kernels
-    axes = []
-    for d, (k, s, p, e) in enumerate(
-        zip(kernels, strides, _several(padding, rank), _several(dilation, rank), strict=True)
-    ):
+    rank, axes = _rank(imp.operator), []
+    for d, (k, s, p, e) in enumerate(_steps(rank, kernel, stride, padding, dilation)):
         size, out = x.shape[d - rank], grad.shape[d - rank]
         if ceil_mode:
             imp.fix(size)

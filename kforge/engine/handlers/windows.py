@@ -138,16 +138,18 @@ def _several(value: Any, rank: int) -> list[int]:
     return [int(v) for v in (given * rank if len(given) == 1 else given)]
 
 
+def _steps(rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any) -> list[tuple[int, int, int, int]]:
+    """(taps, stride, padding, dilation) of each dimension's windows; no stride means windows side by side."""
+    kernels = _several(kernel, rank)
+    strides = _several(stride, rank) if stride else kernels
+    return list(zip(kernels, strides, _several(padding, rank), _several(dilation, rank), strict=True))
+
+
 def _pool_axes(
     imp: Importer, meta: Meta, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
 ) -> list[Axis]:
-    rank = _rank(imp.operator)
-    kernels = _several(kernel, rank)
-    strides = _several(stride, rank) if stride else kernels
-    axes = []
-    for d, (k, s, p, e) in enumerate(
-        zip(kernels, strides, _several(padding, rank), _several(dilation, rank), strict=True)
-    ):
+    rank, axes = _rank(imp.operator), []
+    for d, (k, s, p, e) in enumerate(_steps(rank, kernel, stride, padding, dilation)):
         size = x.shape[d - rank]
         if ceil_mode and size.constant is None:
             imp.fix(size)  # whether the last window begins in the padding depends on the size

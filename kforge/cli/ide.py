@@ -54,10 +54,11 @@ def _open(word: str | None) -> int:
         from kforge.ui import settings
         from kforge.ui.app import run
         from kforge.ui.first_run import choose
-        from kforge.ui.terminal import take_any_bytes
+        from kforge.ui.terminal import take_alt_digits, take_any_bytes
     except ModuleNotFoundError as error:
         raise MissingError(f"the IDE needs {error.name}", "install kforge again: pip install kforge") from error
     take_any_bytes()
+    take_alt_digits()
     chosen = settings.load()
     path = Path(word) if word is not None else choose(chosen)
     return output.OK if path is None else run(path, chosen)

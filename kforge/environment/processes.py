@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from kforge.environment.standing import limits
 from kforge.environment.target import plain_mode, share_emulator
 from kforge.errors import ChildFailed, MissingError
+from kforge.worker.sandbox import own_folder
 
 if TYPE_CHECKING:
     from kforge.environment.preparation import Prepared
@@ -202,14 +204,14 @@ def processes_for(prepared: Prepared, zygote: Zygote, key: str) -> Processes:
     own, rules = prepared.folder / "candidates" / key, limits(prepared.task.constraints)
     if key in prepared.rooms:
         return Processes(zygote, prepared.rooms[key], prepared.device, rules)
-    built = (own / "cache").is_dir()
+    built = (own / "cache").is_dir() and not (own / "cache").is_symlink()
     spare, prepared.spare = prepared.spare, None
     if spare is not None:
         young = time.monotonic() - spare.born < FRESH_S
         fits = spare.limits == (BUILD_S, CALL_S) and spare.rules == rules
         if spare.zygote is zygote and fits and young:
             if built:
-                shutil.copytree(own / "cache", spare.folder / "cache", symlinks=True, dirs_exist_ok=True)
+                _copy_builds(own / "cache", own_folder(spare.folder, "cache"))
             spare.built = built
             prepared.rooms[key] = spare.folder
             spare.ready = True
@@ -219,6 +221,16 @@ def processes_for(prepared: Prepared, zygote: Zygote, key: str) -> Processes:
     made = Processes(zygote, own, prepared.device, rules)
     made.built = built
     return made
+
+
+def _copy_builds(source: Path, to: Path) -> None:
+    """Folders and files, and nothing else that whoever built there may have left: what a link names is not theirs."""
+    with os.scandir(source) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _copy_builds(Path(entry.path), own_folder(to, entry.name))
+            elif entry.is_file(follow_symlinks=False):
+                shutil.copyfile(entry.path, to / entry.name, follow_symlinks=False)
 
 
 def folder_name(candidate: Candidate, overrides: Mapping[str, Mapping[str, Any]] | None) -> str:

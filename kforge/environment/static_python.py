@@ -26,11 +26,13 @@ FLAGS = (
     "torch.set_deterministic_debug_mode",
 )  # fmt: skip
 FILES = {
-    "open", "torch.load", "torch.save", "torch.from_file", "from_file", "write_text", "write_bytes", "unlink", "mkdir",
-    "read_bytes", "symlink_to", "hardlink_to", "touch", "rmdir", "chmod", "iterdir", "glob", "rglob", "readlink",
-    "load_library", "fromfile", "tofile", "memmap", "numpy.load", "numpy.save", "numpy.savez", "numpy.savetxt",
-    "numpy.loadtxt", "numpy.genfromtxt", "numpy.open_memmap",
+    "open", "torch.load", "torch.save", "torch.from_file", "from_file", "write_text", "write_bytes", "unlink",
+    "mkdir", "read_bytes", "symlink_to", "hardlink_to", "touch", "rmdir", "chmod", "iterdir", "glob", "rglob",
+    "readlink", "rename", "load_library", "fromfile", "tofile", "memmap", "numpy.load", "numpy.save", "numpy.savez",
+    "numpy.savetxt", "numpy.loadtxt", "numpy.genfromtxt", "numpy.open_memmap",
 }  # fmt: skip
+SWALLOWING = {"contextlib.suppress", "contextlib.ExitStack", "contextlib.AsyncExitStack", "contextlib.*"}
+LEAVING = {"__exit__", "__aexit__"}  # what they return can end an exception, as `except` does
 SEEDING = {  # what sets a generator of torch's; draws advance it, which is all that a call may do
     "manual_seed", "manual_seed_all", "seed_all", "set_rng_state", "set_rng_state_all", "fork_rng", "set_state",
     "graphsafe_set_state", "set_offset", "torch.seed", "torch.random.seed", "torch.cuda.seed", "torch.cuda.random.seed",
@@ -105,6 +107,7 @@ class _Checker(ast.NodeVisitor):
             self._import(node, path)
             self.aliases[name.asname or name.name] = path
             self._seeding(node, path)
+            self._swallowing(node, path)
 
     def _import(self, node: ast.AST, path: str) -> None:
         names = allowlist()
@@ -133,6 +136,8 @@ class _Checker(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         if node.name in SUBCLASS:
             self.add("tensor_subclass", node, f"defines {node.name}, which intercepts torch calls")
+        elif node.name in LEAVING:
+            self.add("try_except", node, f"defines {node.name}, which can hide a failing launch; let errors out")
         elif node.name in ANSWERS_FOR_IT:
             self.add("judge_deceived", node, f"defines {node.name}, which {ANSWERS_FOR_IT[node.name]}")
         if node.name not in SETUP and _body(node) in self.copies:
@@ -201,7 +206,13 @@ class _Checker(ast.NodeVisitor):
         else:
             self._reached(node, self._path(node))
             self._seeding(node, self._path(node))
+            self._swallowing(node, self._path(node))
         self.generic_visit(node)
+
+    def _swallowing(self, node: ast.AST, path: str) -> None:
+        """try/except under another name."""
+        if path in SWALLOWING:
+            self.add("try_except", node, f"uses {path}, which can hide a failing launch; let errors out")
 
     def _seeding(self, node: ast.AST, path: str) -> None:
         """torch.manual_seed, generator.set_state ...: what others draw afterwards would be the candidate's choice."""

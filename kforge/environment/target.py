@@ -110,15 +110,13 @@ def given(prepared: Prepared) -> Given:
 
 
 def _given(prepared: Prepared) -> Given:
-    from kforge.kernel.ctypes_table import DTYPE_TO_C
+    from kforge.kernel.ctypes_table import element_of
     from kforge.task import call_leaves
     from kforge.task.call import tensors
 
     try:
-        found = [tensor for _, tensor in tensors(call_leaves(prepared.task.make_call(0, 0)))]
+        call = prepared.task.make_call(0, 0)
     except KforgeError:
         return Given()
-    floating = [tensor for tensor in found if tensor.is_floating_point()]
-    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in floating or found}
-    element = DTYPE_TO_C.get(dtypes.pop(), "float") if len(dtypes) == 1 else "float"
-    return Given(frozenset(int(n) for t in found for n in (*t.shape, t.numel())), element)
+    found = [tensor for _, tensor in tensors(call_leaves(call))]
+    return Given(frozenset(int(n) for t in found for n in (*t.shape, t.numel())), element_of(found))

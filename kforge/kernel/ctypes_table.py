@@ -7,7 +7,12 @@ here), so that one `struct.pack_into` fills, converts and range-checks a whole a
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -174,3 +179,14 @@ def element(ctype: str) -> Element:
 def scalar(ctype: str) -> Scalar | None:
     """How a canonical type is passed by value, None if it cannot be."""
     return _SCALARS.get(ctype)
+
+
+def element_of(tensors: Iterable[torch.Tensor]) -> str:
+    """The C type of the floating tensors, of all where none floats: what a kernel's `types=` binds for them.
+
+    "float" where they differ, or have no C type.
+    """
+    found = list(tensors)
+    floating = [tensor for tensor in found if tensor.is_floating_point()]
+    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in floating or found}
+    return DTYPE_TO_C.get(dtypes.pop(), "float") if len(dtypes) == 1 else "float"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.errors import ChildFailed, MisalignedError, MissingError
+from kforge.kernel.ctypes_table import element_of
 from kforge.kernel.occupancy import occupancy
 from kforge.profiling.builds import (
     attributed,
@@ -105,9 +106,13 @@ class Profiler:
 
     def _on_the_emulator(self) -> None:
         """What is built for the architecture, its SASS, and the trace of one call."""
+        from kforge.task import call_leaves
+        from kforge.task.call import tensors
+
         with self._child("build", "cpu") as child:
             with self._timed("build"):
-                self._take(child.resources(self.candidate, self.arch))
+                element = element_of(tensor for _, tensor in tensors(call_leaves(self.call)))
+                self._take(child.resources(self.candidate, self.arch, element))
             with ThreadPoolExecutor(1) as pool:  # the disassembler beside the trace
                 sass = pool.submit(self._disassemble)
                 self._trace(child, self.call)

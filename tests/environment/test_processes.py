@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 
-from kforge.environment.processes import Processes, collect
+from kforge.environment.processes import Processes, _copy_builds, collect
 from kforge.errors import KforgeError
 from kforge.worker import Child, Zygote
 
@@ -66,3 +67,21 @@ def test_the_parents_end_collects_what_nobody_did(tmp_path: Path) -> None:
     with Zygote() as warm, Processes(warm, tmp_path / "candidate", "cpu").timed(ending) as child:
         pid = int(child.hello["pid"])
     assert child.end is not None and not alive(pid)
+
+
+def test_of_what_was_built_ahead_only_files_move(tmp_path: Path) -> None:
+    """Links, pipes and folders behind links that a candidate's build left stay behind; files and folders come along."""
+    secret, cache, to = tmp_path / "home", tmp_path / "cache", tmp_path / "to"
+    (secret / "ssh").mkdir(parents=True)
+    (secret / "key").write_text("private")
+    (cache / "entry").mkdir(parents=True)
+    (cache / "entry" / "k.cubin").write_bytes(b"code")
+    (cache / "all").symlink_to(secret)
+    (cache / "entry" / "key").symlink_to(secret / "key")
+    os.mkfifo(cache / "entry" / "pipe")
+    to.mkdir()
+    (to / "entry").symlink_to(secret)  # nor is anything written through a link that is there
+    _copy_builds(cache, to)
+    assert {str(p.relative_to(to)) for p in to.rglob("*")} == {"entry", "entry/k.cubin"}
+    assert (to / "entry" / "k.cubin").read_bytes() == b"code" and not (to / "entry").is_symlink()
+    assert {p.name for p in secret.iterdir()} == {"ssh", "key"}

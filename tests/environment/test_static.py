@@ -84,6 +84,14 @@ FORBIDDEN = {
             "y = torch.empty_like(x)", "try:", "    relu(x, y, 1)", "except Exception:", "    return x", "return y"
         ),
     ),
+    "suppress": (
+        "try_except",
+        "import contextlib as c\n" + forward("with c.suppress(Exception):", "    relu(x, x, 1)", "return x"),
+    ),
+    "exit that swallows": (
+        "try_except",
+        HEAD + "class Quiet:\n    def __enter__(self): ...\n    def __exit__(self, *e):\n        return True\n" + MODEL,
+    ),
     "torch function": ("torch_compute", forward("return torch.softmax(x, -1)")),
     "functional": ("torch_compute", forward("return F.gelu(x)")),
     "tensor method": ("torch_compute", forward("return x.sigmoid()")),

@@ -135,6 +135,12 @@ def test_waiting_costs_nothing_where_the_schedulers_issue(name: str) -> None:
     assert _asked(name, busy) is None and _asked(name, idle) is not None
 
 
+def test_a_kernel_of_which_no_block_fits() -> None:
+    """Occupancy 0: a finding with a bounded gain."""
+    found = _asked("occupancy", _evidence(replace(_kernel(), occupancy=0.0, occupancy_limit="registers")))
+    assert found is not None and found.gain == (1.0, 2.0)
+
+
 @pytest.mark.parametrize(("hit", "read", "fires"), [(20.0, 3e9, True), (80.0, 3e9, False), (20.0, 1.1e9, False)])
 def test_l2_reuse(hit: float, read: float, fires: bool) -> None:
     """Few hits and DRAM reads well over the inputs, both."""

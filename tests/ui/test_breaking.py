@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 from textual import events
+from textual._xterm_parser import XTermParser
 from textual.widgets import Markdown
 from textual.widgets._tabs import Underline
 
@@ -25,7 +26,7 @@ from kforge.ui.leader import Leader
 from kforge.ui.saying import Saying
 from kforge.ui.serving.leaving import place
 from kforge.ui.steer import LINE_END, SteerInput
-from kforge.ui.terminal import take_any_bytes
+from kforge.ui.terminal import take_alt_digits, take_any_bytes
 from kforge.ui.watch import Watch
 from tests.ui.driving import driven, on_screen, requests, until
 from tests.ui.test_app import ran
@@ -447,3 +448,12 @@ def test_settings_that_became_unreadable(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UsageError, match="cannot be changed without harm"):
         settings.store(path, "ui", "vim", True)
     assert path.read_bytes() == data and [p.name for p in tmp_path.iterdir()] == ["kforge.toml"]
+
+
+def test_alt_and_a_digit_reach_their_actions() -> None:
+    """What a terminal sends for alt+1 is that key, not the character that a Mac's option key types."""
+    take_alt_digits()
+    for digit in "0123":
+        parser = XTermParser()
+        sent = (*parser.feed(f"\x1b{digit}"), *parser.feed(""))
+        assert [event.key for event in sent if isinstance(event, events.Key)] == [f"alt+{digit}"]

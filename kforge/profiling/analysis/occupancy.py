@@ -36,7 +36,7 @@ def analyse(_: Evidence, kernel: KernelEvidence) -> Finding | None:
         evidence=tuple(facts),
         cause="with few warps resident, nothing else can run while these wait for memory",
         advice=_ADVICE.get(limit, _ADVICE["warps"]),
-        gain=(1.0, min(2.0, 0.75 / kernel.occupancy)),
+        gain=(1.0, min(2.0, 0.75 / kernel.occupancy) if kernel.occupancy else 2.0),
         affinity=TOOL.affinity,
         sources=("build", "ncu") if active is not None else ("build",),
         values={"occupancy": kernel.occupancy},

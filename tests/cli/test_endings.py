@@ -86,8 +86,12 @@ def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     command = [sys.executable, str(program), *arguments]
-    # a suite that runs in the background is started with interrupts ignored, and its children would be too
-    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+
+    def heed() -> None:
+        """A suite that runs in the background, or under nohup, has signals ignored, and its children would too."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
     return subprocess.Popen(
         command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed
     )

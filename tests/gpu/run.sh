@@ -85,7 +85,7 @@ done
 one_by_one() {
     local rc=0
     if [ "$gpus" -gt 1 ]; then export CUDA_VISIBLE_DEVICES=0; fi
-    wanted alone && { group alone 280 $with_alone -m alone || rc=1; }
+    wanted alone && { group alone 400 $with_alone -m alone || rc=1; }
     wanted profiling && { KFORGE_KEEP_PROFILES=$out/profiles group profiling 150 $t/test_profiling.py || rc=1; }
     return $rc
 }

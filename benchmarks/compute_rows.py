@@ -25,10 +25,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 try:
-    from benchmarks import row_goals, row_why, rows
+    from benchmarks import row_goals, rows
 except ImportError:  # run as a file
     import row_goals  # type: ignore[no-redef]
-    import row_why  # type: ignore[no-redef]
     import rows  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
@@ -210,13 +209,8 @@ def measure(bench: rows.Bench, task: Task, variant: int) -> dict[str, Any]:
     if bench.judged < bench.options.judge:
         found["judged"] = rows.judged(bench, task, fastest)
     goals = [g for g in row_goals.GOALS if g.of == found["class"] and found["kind"] in g.kinds]
-    if bench.options.why and any((gain_of(found, g.over) or 0.0) < g.gain for g in goals) and bench.zygote is not None:
-        folder = bench.folder / f"{task.name}_{variant}_profile"
-        if bench.profiles.allows():
-            found["profile"] = row_why.why(
-                task, variant, captured, fastest, bench.zygote, folder, bench.device, fastest.ms
-            )
-            bench.profiles.took(found["profile"]["seconds"])
+    if any((gain_of(found, g.over) or 0.0) < g.gain for g in goals):
+        found |= rows.profiled(bench, task, variant, captured, fastest, fastest.ms)
     return found | {"seconds": time.perf_counter() - begin}
 
 
@@ -286,8 +280,7 @@ def table(found: list[dict[str, Any]]) -> None:
                 times = f"{way['ms']:.4f} ms, rms {way['own'][0]:.2f}/{way['positive'][0]:.2f}" if "ms" in way else ""
                 why = way.get("failed") or times
                 print(f"{'':24}   {name[4:60]}: {why[:100]}")
-        for line in row_why.lines(row["profile"]) if "profile" in row else []:
-            print(f"    {line}")
+        rows.print_profile(row)
     if gains:
         mean, middle = statistics.geometric_mean(gains), statistics.median(gains)
         print(f"{len(gains)} rows: geomean {mean:.2f} median {middle:.2f}")

@@ -26,7 +26,7 @@ except ImportError:  # run as a file
 from kforge.profiling import roofline, statistics
 
 if TYPE_CHECKING:
-    from kforge.task import Call, Capture, Task
+    from kforge.task import Call, Task
 
 
 def baselines(bench: rows.Bench, reference: Any, call: Call) -> dict[str, Callable[[], Any]]:
@@ -77,22 +77,8 @@ def measure(bench: rows.Bench, task: Task, variant: int) -> dict[str, Any]:
     if bench.judged < bench.options.judge:
         found["status"] = rows.judged(bench, task, best)
     if found["share"] < row_why.LEAST:
-        found |= profiled(bench, task, variant, captured, best, ms)
+        found |= rows.profiled(bench, task, variant, captured, best, ms)
     return found | {"seconds": time.perf_counter() - begin}
-
-
-def profiled(
-    bench: rows.Bench, task: Task, variant: int, captured: Capture, best: rows.Try, ms: float | None
-) -> dict[str, Any]:
-    """{"profile": why the row is slow} with --why, as long as the seconds for profiles last."""
-    if not bench.options.why or bench.zygote is None:
-        return {}
-    if not bench.profiles.allows():
-        return {"profile": {"failed": "the seconds for profiles were used up"}}
-    folder = bench.folder / f"{task.name}_{variant}_profile"
-    found = row_why.why(task, variant, captured, best, bench.zygote, folder, bench.device, ms)
-    bench.profiles.took(found["seconds"])
-    return {"profile": found}
 
 
 def run_of(best: rows.Try, call: Call) -> Callable[[], Any]:
@@ -120,8 +106,7 @@ def table(found: list[dict[str, Any]]) -> None:
         if row["no_room"]:
             text += f" no room ({row['no_room_s']:.1f} s)"
         print(f"{text} {rows.best_columns(row)} {','.join(row['kernels'])[:60]}")
-        for line in row_why.lines(row["profile"]) if "profile" in row else []:
-            print(f"    {line}")
+        rows.print_profile(row)
     shares = [r["share"] for r in found if "ms" in r]
     open_rows = [r["speedup"] for r in found if "ms" in r and not r["no_room"]]
     if shares:
@@ -143,7 +128,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = rows.parser_of(__doc__, "memory")
     parser.add_argument("--why", action="store_true", help="profile the best of rows under 0.85 of the floor")
     options = parser.parse_args(arguments)
-    rows.main(options, measure, large_variants, table, profiled if options.why else None)
+    rows.main(options, measure, large_variants, table, rows.profiled if options.why else None)
 
 
 if __name__ == "__main__":

@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any
 
 try:
     from benchmarks.row_search import COUNTS, FAILURES, Search, Try, difference, model_of, near, tensors
-    from benchmarks.row_why import Budget, lines
+    from benchmarks.row_why import Budget, lines, why
 except ImportError:  # beside a script
     from row_search import COUNTS, FAILURES, Search, Try, difference, model_of, near, tensors  # type: ignore[no-redef]
-    from row_why import Budget, lines  # type: ignore[no-redef]
+    from row_why import Budget, lines, why  # type: ignore[no-redef]
 
 __all__ = ["Search", "Try", "difference", "model_of", "near", "tensors"]
 
@@ -202,6 +202,24 @@ def best_columns(row: dict[str, Any]) -> str:
     return f"best {times} of {row.get('tries', 0)} in {row.get('search_s', 0):.1f} s"
 
 
+def profiled(bench: Bench, task: Task, variant: int, captured: Capture, best: Try, ms: float | None) -> dict[str, Any]:
+    """{"profile": why the row is slow} with --why, as long as the seconds for profiles last."""
+    if not bench.options.why or bench.zygote is None:
+        return {}
+    if not bench.profiles.allows():
+        return {"profile": {"failed": "the seconds for profiles were used up"}}
+    folder = bench.folder / f"{task.name}_{variant}_profile"
+    found = why(task, variant, captured, best, bench.zygote, folder, bench.device, ms)
+    bench.profiles.took(found["seconds"])
+    return {"profile": found}
+
+
+def print_profile(row: dict[str, Any]) -> None:
+    """Why a row is slow, under its line, where it was profiled."""
+    for line in lines(row["profile"]) if "profile" in row else []:
+        print(f"    {line}")
+
+
 def dry_table(rows: list[dict[str, Any]]) -> None:
     """A line for each row that has no times."""
     for row in rows:
@@ -209,8 +227,7 @@ def dry_table(rows: list[dict[str, Any]]) -> None:
         if "error" in row:
             text += f" error {row['error']:.1e} {','.join(row['kernels'])[:60]} {row['seconds']:.1f} s"
         print(f"{text} {row.get('why', '')[:80]}")
-        for line in lines(row["profile"]) if "profile" in row else []:
-            print(f"    {line}")
+        print_profile(row)
 
 
 def run(

@@ -171,8 +171,8 @@ def _kept(options: SuggestOptions, device: str) -> float:
     """Seconds of the budget for the last confirmation: what it is likely to take, at most a share of the whole."""
     from kforge.environment.inputs import make_plan
 
-    around = AROUND_S["cpu" if device == "cpu" else "cuda"]
-    return min(make_plan(options.plan).seconds(device) + around, KEPT * options.budget)
+    likely = make_plan(options.plan).seconds(device) + AROUND_S[device.split(":")[0]]
+    return min(likely, KEPT * options.budget)
 
 
 def prepared_for(task: Task, device: str, session: Session, *, quiet: bool = False) -> Prepared:

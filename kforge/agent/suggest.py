@@ -114,7 +114,7 @@ class _Run:
     def _foretell(self) -> None:
         """That the budget is too small for a confirmation with all that its plan has, before the search."""
         bench, plan = self.bench, self.options.plan
-        kind, left = "cpu" if bench.device == "cpu" else "cuda", bench.budget.seconds - self.session.seconds
+        kind, left = bench.device.split(":")[0], bench.budget.seconds - self.session.seconds
         least = (0.0 if bench.attempts else FIRST_S[kind]) + LEAST_S[kind][plan]
         if left < least:
             where, budget = "the emulator" if kind == "cpu" else "a GPU", bench.budget.seconds

@@ -73,7 +73,7 @@ def build_the_rest(evaluation: Evaluation, failure: Ended | None) -> bool:
         raise Ended(ended.status, ended.detail, ended.gate or "build") from ended
     seconds = time.monotonic() - begin
     evaluation.apart += seconds
-    if evaluation.gates[-1:] == [] or evaluation.gates[-1].name != "build":
+    if not evaluation.gates or evaluation.gates[-1].name != "build":
         evaluation.record(replace(before, seconds=round(before.seconds + seconds, 4)))
     return True
 

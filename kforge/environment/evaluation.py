@@ -371,7 +371,7 @@ class Evaluation:
 
     def end_of(self, gate: str) -> float:
         """When this gate does nothing more that is not required, so that the later ones have their share."""
-        part = ENDS["cpu" if self.prepared.device == "cpu" else "cuda"][gate]
+        part = ENDS[self.prepared.device.split(":")[0]][gate]
         return self.begun + part * max(0.0, self.until - self.begun)
 
     def load(self, child: Any, seed: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What breaks an IDE: a core that speaks nonsense, wrong words, settings, tiny terminals."""
+"""What breaks an IDE: a core that speaks nonsense, wrong words, settings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from typing import Any, cast
 
 import pytest
 from textual import events
-from textual._xterm_parser import XTermParser
 from textual.widgets import Markdown
-from textual.widgets._tabs import Underline
 
 from kforge.errors import ExportError, KforgeError, UsageError
 from kforge.ui import core as core_module
@@ -26,7 +24,6 @@ from kforge.ui.leader import Leader
 from kforge.ui.saying import Saying
 from kforge.ui.serving.leaving import place
 from kforge.ui.steer import LINE_END, SteerInput
-from kforge.ui.terminal import take_alt_digits, take_any_bytes
 from kforge.ui.watch import Watch
 from tests.ui.driving import driven, on_screen, requests, until
 from tests.ui.test_app import ran
@@ -265,28 +262,6 @@ def test_settings_that_cannot_be_written(tmp_path: Path) -> None:
     assert path.read_text() == '[keys]\nrun = "f6"\n'
 
 
-def test_from_large_to_tiny_and_back(op: Path) -> None:
-    """The terminal changes its size while a run streams; nothing breaks, and the panes are there again."""
-
-    async def act(app: KforgeApp, pilot: Any) -> None:
-        await pilot.press("f2")
-        for width, height in ((200, 60), (20, 5), (1, 1), (99, 3)):
-            await pilot.resize_terminal(width, height)
-            for pane in (*app.desk.panes, "editor"):
-                app.desk.show(pane, focus=True)
-                await pilot.pause()
-        await until(pilot, lambda: not app.core.busy)
-        await pilot.press("f1")
-        await pilot.resize_terminal(20, 5)
-        await pilot.press("escape")
-        await pilot.resize_terminal(130, 40)
-        await until(pilot, lambda: app.desk.panes["log"].region.width > 20 and app.desk.editor.region.width > 20)
-        lit = app.query_one("#pane-tabs").query_one(Underline)
-        await until(pilot, lambda: lit.highlight_end - lit.highlight_start >= 3 and lit.highlight_start > 20)
-
-    driven(op, act, pause=0.01)
-
-
 def test_every_action_at_any_moment(op: Path) -> None:
     """Every command of the palette, before a run, with a candidate and under each other's dialogs: the app goes on."""
 
@@ -318,27 +293,6 @@ def test_two_panes_at_once(op: Path) -> None:
         for _ in range(5):
             await pilot.pause()
         assert told == ["log", "tree"] and app.desk.shown == "tree"
-
-    driven(op, act)
-
-
-def test_ascii_terminal(op: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With KFORGE_ASCII the whole screen is ASCII, frames, bars and signs included."""
-    monkeypatch.setenv("KFORGE_ASCII", "1")
-
-    async def act(app: KforgeApp, pilot: Any) -> None:
-        await pilot.press("f2")
-        await until(pilot, lambda: ran(app))
-        for key in ("f8", "f9", "alt+2", "f1"):
-            await pilot.press(key)
-            await pilot.pause(0.1)
-            drawn = [
-                segment.text
-                for strip in app.screen._compositor.render_strips()
-                for segment in strip.apply_filter(app._filters[-1], app.screen.background_colors[1])
-            ]
-            odd = {c for text in drawn for c in text if not c.isascii()}
-            assert not odd, (key, odd)
 
     driven(op, act)
 
@@ -391,20 +345,6 @@ def test_export_that_fails_says_why(op: Path) -> None:
     driven(op, act)
 
 
-def test_bytes_that_are_no_text(op: Path) -> None:
-    """A terminal that sends Latin-1 does not end the reading of keys: Textual's decoder takes what we put there."""
-    from textual.drivers import linux_driver
-
-    before = linux_driver.getincrementaldecoder
-    assert "getincrementaldecoder" in linux_driver.LinuxDriver.run_input_thread.__code__.co_names
-    try:
-        take_any_bytes()
-        decode = linux_driver.getincrementaldecoder("utf-8")().decode
-        assert decode(b"caf\xe9!", final=False) + decode(b"\xc3") + decode(b"\xa9") == "caf\ufffd!\u00e9"
-    finally:
-        linux_driver.getincrementaldecoder = before
-
-
 def test_numbers_and_words_in_the_bar(op: Path) -> None:
     """No line number ends the IDE, however it is written; what is found is selected beside odd letters, too."""
 
@@ -448,12 +388,3 @@ def test_settings_that_became_unreadable(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(UsageError, match="cannot be changed without harm"):
         settings.store(path, "ui", "vim", True)
     assert path.read_bytes() == data and [p.name for p in tmp_path.iterdir()] == ["kforge.toml"]
-
-
-def test_alt_and_a_digit_reach_their_actions() -> None:
-    """What a terminal sends for alt+1 is that key, not the character that a Mac's option key types."""
-    take_alt_digits()
-    for digit in "0123":
-        parser = XTermParser()
-        sent = (*parser.feed(f"\x1b{digit}"), *parser.feed(""))
-        assert [event.key for event in sent if isinstance(event, events.Key)] == [f"alt+{digit}"]

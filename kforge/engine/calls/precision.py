@@ -226,7 +226,6 @@ def _function(name: str, scheme: Scheme, left_rows: bool, right_rows: bool, padd
         width="b_halves.shape[0]" if right_rows else "b_halves.shape[1]" if padded else "columns",
         small=SMALL,
         least=LEAST_DEPTH,
-        why="the library may be more exact there",
         count="2 * padded" if scheme.low else "padded",
         wide={"a": height, "b": columns if padded or not right_rows else "columns"},
         left="a_halves" if left_rows else "a_halves.t()[:rows]",

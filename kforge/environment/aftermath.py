@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING
 from kforge.environment import memory
 from kforge.environment.ending import failures
 from kforge.environment.report import Status
+from kforge.errors import ChildFailed, EmulatorError
 
 if TYPE_CHECKING:
     from kforge.environment.correctness import Correctness
     from kforge.environment.evaluation import Evaluation
+
+
+def may_be_an_access(failure: ChildFailed) -> bool:
+    """Whether an invalid access may be what ended it: a signal, or an emulator whose own memory was overwritten."""
+    return failure.kind == "crashed" or failure.error.get("kind") == EmulatorError.kind
 
 
 def after_crash(evaluation: Evaluation, judge: Correctness) -> None:
@@ -25,7 +31,7 @@ def after_crash(evaluation: Evaluation, judge: Correctness) -> None:
     load = partial(evaluation.load, seed=seed)
     with failures(evaluation.processes, judge.watch, Status.CRASHED, judge):
         memory.after_crash(evaluation.prepared, failure.case, judged, evaluation.processes.instrumented, load, found)
-    if not found.wrong:
+    if not found.wrong or found.kind == "failed":  # what the emulator itself ended it with says as much
         evaluation.notes += found.skipped
         return
     status, case, expected = failure.status, failure.case, failure.expected

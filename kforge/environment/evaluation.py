@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.environment import honesty, memory, standing, static_cuda
-from kforge.environment.aftermath import after_crash
+from kforge.environment.aftermath import after_crash, may_be_an_access
 from kforge.environment.assembly import assemble, vendor_calls
 from kforge.environment.backward import plan_for
 from kforge.environment.building import Building, build_the_rest, told_by_text
@@ -270,10 +270,9 @@ class Evaluation:
                 run(child)
         except Ended as ended:
             cause = ended.__cause__
-            if self.prepared.device == "cpu" and isinstance(cause, ChildFailed) and cause.kind == "crashed":
-                after_crash(self, judge)
-            else:
+            if not (self.prepared.device == "cpu" and isinstance(cause, ChildFailed) and may_be_an_access(cause)):
                 raise
+            after_crash(self, judge)
         if judge.result.failure is not None:
             raise Ended(judge.result.failure.status, judge.result.failure.detail)
 

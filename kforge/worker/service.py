@@ -94,7 +94,11 @@ class Service:
                 raise wire.BadLine(f"id {request.id!r} is in use", "give each request an id of its own", request.id)
             self._open[request.id] = False
         if request.kind == "evaluate":
-            self._builders.submit(self._build, request)
+            try:
+                self._builders.submit(self._build, request)
+            except RuntimeError:  # shut down while this line was read: nobody takes its answer any more
+                if not self._gone.is_set():
+                    raise
         else:
             self._ready.put(request)
 

@@ -196,6 +196,23 @@ def test_a_crash_on_the_emulator_names_its_line(judge: Judge) -> None:
     assert f"run_checked, launch 0: {named}" in out.stdout
 
 
+ASTRAY = (
+    "        float v =",
+    "        if (i == 0 && scale[width] != 12345.678f) __syncwarp(2);  // a mask gone wrong after a read past the end\n"
+    "        float v =",
+)
+
+
+def test_an_access_behind_an_error_of_the_emulator_is_named(judge: Judge) -> None:
+    """What an invalid access did to the emulator may be what it stumbles over: the access is looked for, and named."""
+    report = judge("affine", kernels.candidate("affine", ASTRAY))
+    assert report.status is Status.WRONG, report.failure
+    assert "lane 0 is not in its own mask" in report.failure
+    assert "affine_kforge.cu:5: affine: read of 4 bytes out of bounds at byte 384 of scale" in report.failure
+    alone = judge("affine", kernels.candidate("affine", (ASTRAY[0], ASTRAY[1].replace("scale[width]", "scale[0]"))))
+    assert alone.status is Status.CRASHED and "checked" not in alone.failure
+
+
 def test_a_wrong_candidate_is_told_after_the_first_form(judge: Judge) -> None:
     """One case is judged before the rest is built; what the plan asks for is said all the same."""
     report = judge("affine", kernels.candidate("affine", ("v < 0.f ? 0.f : v", "v < 0.f ? 0.f : v * 2")), "standard")

@@ -234,6 +234,21 @@ def test_an_unusable_worker_ends_without_an_answer() -> None:
     assert final(said) == {}
 
 
+def test_a_line_after_the_end_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request after the worker has ended is left to its client, without a word from the reading thread."""
+    raised: list[Any] = []
+    before = set(threading.enumerate())
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    given = Lines()
+    given.put(evaluate("a", fails="gone"))
+    with pytest.raises(Unusable):
+        Service(lambda _: True, Echo()).run(given)
+    given.put(evaluate("b"))
+    given.end()
+    _until(lambda: all(t.name != "kforge-requests" for t in set(threading.enumerate()) - before))
+    assert raised == []
+
+
 def _until(condition: Any) -> None:
     deadline = threading.Event()
     for _ in range(int(WAIT_S * 100)):

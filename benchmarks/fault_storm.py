@@ -82,7 +82,7 @@ def main() -> int:
         tally = storm(zygote, count, options.seed, Path(folder), device, tell)
         after, left = Traces.of(zygote), free_bytes(device, (free or 0) - SLACK)
         restarts = zygote.restarts
-    leaked = [] if before == after else [str(before), str(after)]
+    leaked = after.since(before)
     if free is not None and left is not None and left < free - SLACK:
         leaked.append(f"device memory: {free} bytes free before, {left} after")
     result = write(tally, lost=count - tally.count, leaked=leaked, parent_restarts=restarts, device_free=[free, left])

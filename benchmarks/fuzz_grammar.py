@@ -1,8 +1,8 @@
 """The statements of fuzz_engine.py: templates over values of any shape; what torch does not take is drawn again.
 
-{a}, {b}, {c} are values, {i} an index tensor, {d}, {e} dimensions of a, {k} a small number, {s} a size of a as a user
-may write it: as a number, or read from the value. Discrete statements stand on exact values only: one rounding more
-would choose another element.
+{a}, {b}, {c} are values, {i} an index tensor, {m} a mask, {d}, {e} dimensions of a, {k} a small number, {s} a size
+of a as a user may write it: as a number, or read from the value. Discrete statements stand on exact values only: one
+rounding more would choose another element.
 """
 
 from __future__ import annotations
@@ -90,7 +90,24 @@ PRODUCTS = _listed("""
 {a} @ {b}; {a} @ {b}.mT; F.linear({a}, {b}); torch.einsum('...i,i->...', {a}, {b}); ({a} * {b}).sum({d});
 torch.matmul({a}.mT, {b}); torch.outer({a}, {b}); torch.cdist({a}, {b}); torch.dot({a}, {b}); {a} @ {a}.mT
 """)
+MIXED = _listed("""
+{a}.half().float(); {a}.double(); {a}.bfloat16() + 1; {a}.half() * {b}; {a}.to({b}.dtype); {a}.type_as({b}) - {b};
+{a} * {m}; {a}.masked_fill({m}, -1.5); torch.where({m}, {a}, 0.25); torch.where({m}, 2.0, {a}); {a} + {m}.int();
+torch.where({m}, {a}, {b}); {a}.masked_fill(~{m}, 0.0).sum({d}); {m}.float() @ {a}; {m}.long().cumsum({d}) * {a};
+{a}.clamp(min={b}); {a}.clamp(min={b}, max={c}); {a}.clamp(max={b}); {a}.clamp_min(0.1); {m}.any({d}) * {a};
+{a}.cumsum({d}).gather({d}, {i}); {a}.gather({d}, {i}).cumsum({d}); {a}.cumsum({d})[..., -1:] - {a};
+{a} - {a}.mean({d}, keepdim=True); {a} / {a}.abs().amax({d}, keepdim=True).clamp_min(1e-3); {m}.sum({d}) + 1;
+{a} - {a}.amax({d}, keepdim=True) + {a}.amin({e}, keepdim=True); ({a} - {a}.mean({d}, True)).pow(2).mean({e}, True);
+{a}.flip({d}) * {b}; {a}.flip({d})[..., :{k}]; {a}.flip(0).contiguous(); {a}.flip({d}).sum({d}); {a}.rot90(1, (0, -1));
+{a}.clone().mul_({b}).add_({c}); {a}.clone().clamp_(-1, 1).div_(3); {a}.clone().masked_fill_({m}, 0.5);
+{a}.clone().fill_(0.5) * {b}; {a}.clone().index_fill_({d}, {i}, 1.0); {a}.expand({k}, *{a}.shape).clone().mul_(2);
+{a}[None] + {b}[..., None]; {a}.unsqueeze({d}) * {b}; {a}[:, None] - {b}; torch.addcdiv({a}, {b}, {c}.abs() + 1);
+{a}[..., {k}:]; {a}[..., :0]; {a}[:, {k}:{k}]; torch.cat([{a}[..., :0], {b}], -1); {a} + {b} * {c}.sum(-1, True);
+{m}.logical_not() * 2.0; ({a} * {m}).sum({d}) / {m}.sum({d}).clamp_min(1); {m}.all({d}).float(); {m}.int().sum();
+{a}.sum({d}, dtype=torch.float64); {a}.half().sum({d}); {a}.mean({d}, dtype=torch.float32)
+""")
 GROUPS = (
+    *((MIXED,), (MIXED, BINARY, REDUCTIONS), (MIXED, VIEWS, POINTWISE), (MIXED, INDEXING), (MIXED, DISCRETE)),
     *((POINTWISE, BINARY, VIEWS), (POINTWISE, BINARY, REDUCTIONS), (VIEWS, BINARY, REDUCTIONS, POINTWISE)),
     *((IMAGES, POINTWISE, BINARY), (IMAGES, VIEWS, REDUCTIONS), (INDEXING, BINARY, VIEWS), (INDEXING, REDUCTIONS)),
     *((DISCRETE, VIEWS, BINARY), (PRODUCTS, POINTWISE, REDUCTIONS), (VIEWS, REDUCTIONS, INDEXING, DISCRETE)),
@@ -104,6 +121,7 @@ def statements(rng: random.Random, values: Sequence[Value], group: Sequence[Sequ
     template = rng.choice(rng.choice(group))
     discrete = template in DISCRETE
     indices = [v for v in values if v.tensor.dtype == torch.int64]
+    masks = [v for v in values if v.tensor.dtype == torch.bool]
     floats = [v for v in values if v.tensor.is_floating_point() and (v.exact or not discrete)] or [*values]
     a = rng.choice((floats[-1], floats[-1], rng.choice(floats)))
     alike = [v for v in floats if v is not a and v.tensor.shape == a.tensor.shape]
@@ -120,6 +138,7 @@ def statements(rng: random.Random, values: Sequence[Value], group: Sequence[Sequ
     while "{s}" in template:
         template = template.replace("{s}", size(), 1)
     names = {"a": a.name, "b": b.name, "c": c.name, "i": rng.choice(indices).name if indices else "index"}
+    names["m"] = rng.choice(masks).name if masks else f"({b.name} > 0)" if b.exact else "mask"
     d = rng.choice((-1, -1, rng.randrange(-rank, rank)))
     text = template.format(**names, d=d, e=rng.randrange(rank), k=rng.choice((1, 2, 2, 3, 4)))
     exact = a.exact and (template in EXACT or template in MOVING) and (b.exact or "{b}" not in template)

@@ -6,8 +6,9 @@ timed again in turn with the fastest baseline, which gives the interval, and wit
 (plan quick) on the task's first, small variant. Loop, search, kinds of rows and options: benchmarks/rows.py.
 
 `share` is the floor of CONTRACTS 5 over our time, `no_room_s` when it was known that a baseline lies within 5 % of the
-floor. With --why the best of a row under 0.85 of the floor is profiled: its findings and counters stand in the row and
-under it in the table (row_why.py). Needs a GPU, except with --dry.
+floor. Under the rows: means, the best after some tries, who is under 0.85 and why, who is slower than the fastest
+baseline. With --why the best of a row under 0.85 of the floor is profiled: its findings and counters stand in the row
+and under it in the table (row_why.py). Needs a GPU, except with --dry.
 """
 
 from __future__ import annotations
@@ -107,16 +108,54 @@ def table(found: list[dict[str, Any]]) -> None:
             text += f" no room ({row['no_room_s']:.1f} s)"
         print(f"{text} {rows.best_columns(row)} {','.join(row['kernels'])[:60]}")
         rows.print_profile(row)
-    shares = [r["share"] for r in found if "ms" in r]
-    open_rows = [r["speedup"] for r in found if "ms" in r and not r["no_room"]]
-    if shares:
-        low = sum(s < 0.85 for s in shares)
-        middle, mean = statistics.median(shares), statistics.geometric_mean(shares)
-        print(f"{len(found)} rows, {len(shares)} with a kernel; share: geomean {mean:.3f} median {middle:.3f}", end="")
-        print(f"; {low} under 0.85")
+    summary(found)
+
+
+SOON = 10.0  # seconds within which a row without room is to be known as one
+
+
+def summary(found: list[dict[str, Any]]) -> None:
+    """The goals: shares of the floor in the end and on the way there, who lies below and why, who is slower."""
+    timed = [r for r in found if "ms" in r]
+    if not timed:
+        return
+    low = [r for r in timed if r["share"] < row_why.LEAST]
+    shares = [r["share"] for r in timed]
+    middle, mean = statistics.median(shares), statistics.geometric_mean(shares)
+    print(f"{len(found)} rows, {len(timed)} with a kernel; share: geomean {mean:.3f} median {middle:.3f}", end="")
+    print(f"; {len(low)} under {row_why.LEAST}")
+    on_the_way = {n: [s for r in timed if (s := share_after(r, n)) is not None] for n in rows.COUNTS}
+    means = "/".join(f"{statistics.geometric_mean(v):.3f}" if v else "-" for v in on_the_way.values())
+    print(f"share of the best after {'/'.join(map(str, rows.COUNTS))} tries: geomean {means}")
+    for row in sorted(low, key=lambda r: r["share"]):
+        print(f"  {row['workload']} {row['share']:.3f}: {reason(row)}")
+    none = [r for r in timed if r["no_room"]]
+    late = [r["workload"] for r in none if r["no_room_s"] > SOON]
+    print(f"{len(none)} rows without room, {len(late)} known only after {SOON:.0f} s", *late)
+    open_rows = [r["speedup"] for r in timed if not r["no_room"]]
     if open_rows:
         middle, mean = statistics.median(open_rows), statistics.geometric_mean(open_rows)
         print(f"{len(open_rows)} rows with room: over the fastest baseline geomean {mean:.2f} median {middle:.2f}")
+    slower = [f"{r['workload']}: {r['speedup']:.2f}x" for r in timed if r["interval"][1] < 1 - statistics.MIN_NOISE]
+    print(f"{len(slower)} slower than the fastest baseline", *slower)
+
+
+def share_after(row: dict[str, Any], tries: int) -> float | None:
+    """The share of the floor that the best of so many tries had, or of all where there were fewer; None if unknown."""
+    ms = row.get("best", {}).get(str(tries))
+    return row["floor_ms"] / ms if ms else None
+
+
+def reason(row: dict[str, Any]) -> str:
+    """Why a row is under its goal, in a line: what the profile found first, or that there is none."""
+    profile = row.get("profile")
+    if profile is None:
+        return "not profiled (--why)"
+    if "failed" in profile:
+        return f"no profile: {profile['failed'][:90]}"
+    for title, kernel, facts in profile["findings"]:
+        return f"{title}{f' in {kernel}' if kernel else ''}: {'; '.join(facts)}"[:170]
+    return row_why.lines(profile)[0][:170] if profile["kernels"] else "the profile found nothing"
 
 
 def large_variants(task: Task) -> list[int]:

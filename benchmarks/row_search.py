@@ -102,7 +102,7 @@ class Search:
 
     def attempt(self, candidate: Candidate, model: Any, overrides: Overrides) -> None:
         """Run, check and time one configuration; what differs, or refuses the call, is reported and no result."""
-        from kforge.kernel import hooks
+        from kforge.kernel import hooks, weights
 
         found: dict[str, Any] = {}
         ms, refused = None, ""
@@ -113,7 +113,8 @@ class Search:
                 kernels = sorted(hooks.launched)
                 if not self.bench.dry:
                     call = partial(model, *self.call.args, **self.call.kwargs)
-                    ms = statistics.median(self.bench.samples(call, 9))
+                    with weights.anew():  # a call costs what deriving its weights costs
+                        ms = statistics.median(self.bench.samples(call, 9))
             except FAILURES as error:
                 kernels = sorted(hooks.launched)
                 refused = f"{type(error).__name__}: {str(error)[:300]}"

@@ -75,6 +75,8 @@ def parse_seconds(text: str | float | int) -> float:
     """Seconds from 90, "90", "90s", "1.5m" or "2h"; UsageError for anything else and for values <= 0."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(s|m|h)?\s*", str(text))
     value = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
+    if match and value == 0:
+        raise UsageError(f"{str(text)[:40]!r} is no time at all", "write more than 0: 0.5s, 60s, 1.5m or 2h")
     if not 0 < value < float("inf"):
         raise UsageError(f"{str(text)[:40]!r} is not a duration", "write for example 60s, 1.5m or 2h")
     return value

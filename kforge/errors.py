@@ -123,6 +123,20 @@ class ChildFailed(KforgeError):
         self.log = log
         self.error = error or {}
 
+    @property
+    def ended(self) -> str:
+        """In words, what the candidate did, to be put behind its name."""
+        return _ENDED.get(self.kind, self.kind)
+
+
+_ENDED = {
+    "crashed": "crashed",
+    "timed_out": "came to no end",
+    "raised": "raised an error",
+    "protocol": "gave an answer that no honest process gives",
+    "damaged": "wrote outside of its memory",
+}
+
 
 class NoCandidate(KforgeError):
     """The engine has no kernel for this task; `operator` names what it cannot do."""

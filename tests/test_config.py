@@ -100,11 +100,13 @@ def test_durations(text: str | int, seconds: float) -> None:
     assert parse_seconds(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "-5s", "5d", "s", "1e3", "nan"])
+@pytest.mark.parametrize("text", ["", "0", "0s", "0.0m", "-5s", "5d", "s", "1e3", "nan"])
 def test_what_is_no_duration(text: str) -> None:
-    """Zero, negative and unknown units are refused."""
-    with pytest.raises(UsageError):
+    """Zero, negative and unknown units are refused, with what is accepted; zero is told as such."""
+    with pytest.raises(UsageError) as error:
         parse_seconds(text)
+    assert "60s, 1.5m or 2h" in error.value.hint
+    assert ("no time at all" in error.value.message) == (text in ("0", "0s", "0.0m"))
 
 
 def test_spelling_of_device_plan_and_arch() -> None:

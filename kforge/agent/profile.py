@@ -228,8 +228,8 @@ def _evidence(
 
 def _told(failure: ChildFailed) -> KforgeError:
     """A candidate that cannot be profiled, in one line."""
-    words = failure.error.get("message") or (failure.text.strip().splitlines() or [failure.kind])[-1]
-    return KforgeError(f"the candidate {failure.kind}: {words}", "kforge verify says more")
+    words = failure.error.get("message") or (failure.text.strip().splitlines() or [""])[-1]
+    return KforgeError(": ".join(filter(None, (f"the candidate {failure.ended}", words))), "kforge verify says more")
 
 
 def _ceilings(options: ProfileOptions, device: str, arch: str, tell: Callable[[str], None]) -> Ceilings:

@@ -6,6 +6,7 @@ equal requests to a model (kforge.agent.chat).
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,8 @@ class Past:
         then = next((e.data.get("digest") for e in self.events if e.kind == "task_loaded"), None)
         if then is not None and then != task.digest:
             raise UsageError(
-                f"{task.path.name} has changed since run {self.folder.name}", f"start anew: kforge suggest {self.task}"
+                f"{task.path.name} has changed since run {self.folder.name}",
+                f"start anew: kforge suggest {shlex.quote(str(self.task))}",
             )
 
     def restore(self, bench: Workbench) -> None:

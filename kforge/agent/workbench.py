@@ -65,6 +65,7 @@ class Workbench:
         self.memory = memory
         self.state = state
         self.attempts = Attempts()
+        self._lessons: dict[str, dict[str, Any]] = {}  # by candidate, as the log has them
         self.tuned: dict[str, str] = {}  # winner by the candidate whose tuning space was searched
         self.standing = Standing(self.task.constraints, self.event)
         self._processes = Processes(zygote)
@@ -319,8 +320,10 @@ class Workbench:
     def _learn(self, attempt: Attempt, tell: bool = True) -> None:
         if self.memory is not None:
             lesson = learning.learn(self.memory, self.key, self.tree, attempt, self.session.log.id)
-            if tell:
+            digest = attempt.candidate.digest
+            if tell and self._lessons.get(digest) != lesson:  # a larger plan often teaches the same
                 self.event("lesson", **lesson)
+            self._lessons[digest] = lesson
 
     def _say(self, text: str, level: str = "info") -> None:
         self.event("message", text=text, level=level)

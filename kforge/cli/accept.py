@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,12 +29,14 @@ def accept(
     """Accept a candidate: its files appear beside op.py, which itself stays as it is. Refuses what is not verified."""
     from kforge.errors import ExportError, UsageError
     from kforge.export import accepting
+    from kforge.export.domain import command, judged_domain, said
     from kforge.export.evidence import find_evidence, of_task
 
     settings = options.settings()
     state = settings.state.absolute()
     options.check_task_path(task)
     given, task = task, task.resolve()
+    domain: dict[str, Any] = {}
     if undo:
         if candidate is not None or folder is not None:
             raise UsageError("--undo takes OP.PY alone")
@@ -44,14 +47,15 @@ def accept(
         )
     else:
         if candidate is None and not (written := Path(settings.out) / task.stem).exists():
-            raise UsageError(f"no candidate of {given} in {written}", f"find one: kforge suggest {given}")
+            raise UsageError(
+                f"no candidate of {given} in {written}", f"find one: {shlex.join(['kforge', 'suggest', str(given)])}"
+            )
         module = options.read_candidate_path(candidate or written)
         evidence = of_task(find_evidence(module, state), task)
         if evidence.problem and not force:
-            judge = f"`kforge verify {given} {module}`"
-            hint = (
-                f"run {judge} first, or --force" if evidence.report is None else f"mend it and run {judge}, or --force"
-            )
+            judge = f"`{shlex.join(['kforge', 'verify', str(given), str(module)])}`"
+            right = (evidence.report or {"status": "verified"})["status"] == "verified"  # or not known yet
+            hint = f"run {judge} first, or --force" if right else f"mend it and run {judge}, or --force"
             raise ExportError(f"not accepted: {evidence.problem}", hint)
         found = evidence.candidate
         place = (folder or task.parent).absolute()
@@ -59,10 +63,12 @@ def accept(
         done = [str(place / name) for name in sorted(found.files)]
         words = f"accepted: candidate {entry.candidate[:8]} (entry {entry.number}; --undo takes it back)"
         status = (evidence.report or {}).get("status", "")
+        domain = judged_domain(evidence.report, str(given), command(str(given), str(module)))
     for path in done:
         out.text(path)
     output.narrate(words)
-    out.result(
-        {"task": str(task), "entry": entry.number, "candidate": entry.candidate, "status": status, "files": done}
-    )
+    for line in said(domain) if domain else ():
+        output.narrate(line)
+    facts = {"task": str(task), "entry": entry.number, "candidate": entry.candidate, "status": status, "files": done}
+    out.result({**facts, "domain": domain} if domain else facts)
     return output.OK

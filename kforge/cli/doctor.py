@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.cli import options, output
@@ -15,27 +17,42 @@ if TYPE_CHECKING:
 def doctor(out: output.Output, json: options.Json = False) -> int:
     """Show every tool found or missing, why it matters, and what works without it."""
     from kforge.cli.probes import Modes, probe_all
-    from kforge.cli.text import fill, style, table
+    from kforge.cli.text import fill, style
 
     tools = probe_all()
     modes = Modes.of(tools)
-    rows = []
-    for tool in tools:
-        rows.append(["found" if tool.found else "missing", tool.name, tool.version, tool.detail])
-    colour = out.colour
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    for row, tool in zip(rows, tools, strict=True):
-        line = table([[*(cell.ljust(w) for cell, w in zip(row[:3], widths, strict=True)), row[3]]], "", out.width)
-        out.text(style(line, "green" if tool.found else "yellow", colour))
-        if not tool.found:
-            out.text(fill(f"why: {tool.why}. Without it: {tool.without}", out.width, " " * 9, "  "))
+    for line in tool_lines(tools, out.width, colour=out.colour):
+        out.text(line)
     out.text("")
     for name, text in modes.lines():
         out.text(fill(f"{name}: {text}", out.width))
     settings, problem = _settings()
-    out.text(style(fill(f"settings: {problem or settings}", out.width), "yellow" if problem else "green", colour))
+    out.text(style(fill(f"settings: {problem or settings}", out.width), "yellow" if problem else "green", out.colour))
     out.result(_facts(tools, modes, settings, problem))
     return output.OK
+
+
+def tool_lines(tools: Sequence[Tool], columns: int, *, colour: bool = False) -> Iterator[str]:
+    """A line a tool in aligned columns; where its detail has no room it follows below, paths whole to be copied."""
+    from kforge.cli.text import fill, style, table
+
+    heads = table([["found" if tool.found else "missing", tool.name, tool.version] for tool in tools], "").splitlines()
+    start = max(map(len, heads), default=0) + 2
+    for head, tool in zip(heads, tools, strict=True):
+        detail = _short(tool.detail)
+        lines = [f"{head:<{start}}{detail}".rstrip(), f"{head}  {detail}"]
+        beside = next((line for line in lines if len(line) <= columns), "")
+        yield style(beside or head, "green" if tool.found else "yellow", colour)
+        if not beside:
+            yield fill(detail, columns, " " * 9, "")
+        if not tool.found:
+            yield fill(f"why: {tool.why}. Without it: {tool.without}", columns, " " * 9, "  ")
+
+
+def _short(text: str) -> str:
+    """Text with the home folder as `~` where a path in it begins there."""
+    home = str(Path.home())
+    return re.sub(rf"(^|(?<=[ (:])){re.escape(home)}(?=/)", "~", text) if home != "/" else text
 
 
 def facts() -> dict[str, Any]:
@@ -60,8 +77,6 @@ def _facts(tools: Sequence[Tool], modes: Modes, settings: str, problem: str) -> 
 
 def _settings() -> tuple[str, str]:
     """(where the settings come from, what is wrong with them: every other command would stop there)."""
-    from pathlib import Path
-
     from kforge import config
     from kforge.errors import UsageError
 

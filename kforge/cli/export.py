@@ -36,12 +36,17 @@ def export(
     ] = None,
     plan: Annotated[str, typer.Option("--plan", help="Judge the translated forward: quick to full, or none.")] = "full",
     build: Annotated[bool, typer.Option("--build/--no-build", help="Build and test the package first.")] = True,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace another package that an export wrote into DIR.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Export what is not verified, stamped UNVERIFIED.")] = False,
     device: options.Device = None,
     json: options.Json = False,
 ) -> int:
     """Export a verified candidate as something to depend on. Refuses what is unverified, hacked or changed since."""
     from kforge import config
+    from kforge.cli.text import fill
+    from kforge.export.domain import exported_words
     from kforge.export.exporting import SKIP, Request
     from kforge.export.exporting import export as run
     from kforge.export.package import Options
@@ -55,6 +60,7 @@ def export(
         task=task,
         options=Options(name, license, outside, backward, tuple(arch or ())),
         force=force,
+        replace=replace,
         plan=plan if plan == SKIP else config.parse_plan(plan),
         build=build,
         device=_device(device or settings.device),
@@ -67,6 +73,8 @@ def export(
     done = run(request, emit)
     stamps = ", ".join(done.export.evidence.stamps)
     out.text(f"{done.export.package} {done.version}{f', {stamps}' if stamps else ''}: {len(done.files)} files in {to}")
+    for line in exported_words(done.export):
+        out.text(fill(line, out.width))
     out.text(done.translation)
     if done.tried:
         out.text(f"built in {done.tried.build_s:.0f} s, {done.tried.passed} tests passed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +45,9 @@ def main(argv: Sequence[str]) -> int:
 def _open(word: str | None) -> int:
     if not has_terminal():
         name = word or "OP.PY"
-        raise UsageError("the IDE needs a terminal, and there is none", f"did you mean: kforge suggest {name}")
+        raise UsageError(
+            "the IDE needs a terminal, and there is none", f"did you mean: kforge suggest {shlex.quote(name)}"
+        )
     if word is not None and not Path(word).is_file():
         raise UsageError(f"no such file: {word}", "give a task, e.g. kforge op.py; kforge alone offers an example")
     from kforge.cli import options

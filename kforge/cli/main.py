@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import locale
 import os
+import shlex
 import sys
 from typing import Annotated, Any
 
@@ -110,7 +111,7 @@ def _said(message: str, argv: list[str]) -> str:
 def _hint(argv: list[str]) -> str:
     name = next((word for word in argv if not word.startswith("-")), "")
     if name.endswith(".py"):
-        return f"did you mean: kforge suggest {name}"
+        return f"did you mean: kforge suggest {shlex.quote(name)}"
     return f"see kforge {name} --help" if name in _names() else "see kforge --help"
 
 

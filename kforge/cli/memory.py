@@ -10,7 +10,7 @@ import typer
 from kforge.cli import options, output
 
 if TYPE_CHECKING:
-    from kforge.agent.memory import Memory
+    from kforge.agent.memory import Memory, Record
 
 DAY = 86400.0
 
@@ -71,12 +71,12 @@ def _show(out: output.Output, store: Memory, family: str | None, chip: str | Non
         out.text("no lessons")
     if records:
         out.text("")
-        head = [["family", "shapes", "chip", "direction", "tries", "right and better", ""]]
+        head = [["family", "shapes", "chip", "direction", "tries", "of these", ""]]
         out.text(
             table(
                 head
                 + [
-                    [r.family, r.shape_class, r.chip, r.direction, str(r.tries), str(r.successes), _avoid(r.avoided)]
+                    [r.family, r.shape_class, r.chip, r.direction, str(r.tries), _successes(r), _avoid(r.avoided)]
                     for r in records
                 ],
                 indent="",
@@ -89,6 +89,13 @@ def _show(out: output.Output, store: Memory, family: str | None, chip: str | Non
             "directions": [asdict(record) | {"avoid": record.avoided} for record in records],
         }
     )
+
+
+def _successes(record: Record) -> str:
+    """How many were right, and better where that was measured."""
+    if not record.timed:
+        return f"{record.successes} right, none timed"
+    return f"{record.successes} right and better" + (f", {record.timed} timed" if record.timed < record.tries else "")
 
 
 def _avoid(avoided: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kforge.cli.text import fill, plain, style, table
@@ -9,7 +10,7 @@ from kforge.profiling.evidence import Kind
 
 if TYPE_CHECKING:
     from kforge.profiling.annotate.lines import Annotated, SassRow
-    from kforge.profiling.evidence import Evidence, Power, StageOne
+    from kforge.profiling.evidence import Evidence, Missing, Power, StageOne
     from kforge.profiling.feedback import Feedback
 
 _SEVERITY = {"stop": "green", "critical": "red", "major": "yellow", "minor": "cyan"}
@@ -30,7 +31,8 @@ def report(evidence: Evidence, feedback: Feedback, *, columns: int = 80, colour:
     if feedback.mode is Mode.TOOLS and evidence.kernels:
         parts += ["", *findings(feedback, columns, colour)]
     elif feedback.mode is Mode.RAW:
-        parts += ["", table([[k, name, f"{value:.6g}"] for k, name, value in feedback.counters], columns=columns)]
+        rows = [[k, name, f"{value:.6g}"] for k, name, value in feedback.counters]
+        parts += ["", table(rows, columns=columns) if rows else "no counters were read"]
     picture = pictures.roof(evidence)
     if picture is not None:
         parts += ["", pictures.text(picture, min(columns, 100))]
@@ -41,13 +43,20 @@ def report(evidence: Evidence, feedback: Feedback, *, columns: int = 80, colour:
             fill(f"gap of {us:.3g} us: {plain(a)} to {plain(b)}", columns, "  ") for a, b, us in named_gaps(evidence)
         ]
     if evidence.missing:
-        parts.append("")
-        for item in evidence.missing:
-            parts.append(
-                fill(f"missing: {item.source}: {item.reason}. {item.remedy}".rstrip(". ") + ".", columns, "  ")
-            )
+        parts += ["", *(fill(line, columns, "  ") for line in missing(evidence.missing))]
     seconds = ", ".join(f"{name} {s:.2g} s" for name, s in evidence.seconds.items())
     return "\n".join([*parts, *(["", fill(f"took {seconds}", columns, "  ")] if seconds else [])])
+
+
+def missing(items: Iterable[Missing]) -> list[str]:
+    """What could not be looked at, those of one reason together."""
+    sources: dict[tuple[str, str], list[str]] = {}
+    for item in items:
+        sources.setdefault((item.reason, item.remedy), []).append(item.source)
+    return [
+        f"missing: {', '.join(names)}: {'; '.join(filter(None, (reason, remedy)))}"
+        for (reason, remedy), names in sources.items()
+    ]
 
 
 def headline(evidence: Evidence, colour: bool = False) -> str:
@@ -123,12 +132,14 @@ def kernels(evidence: Evidence, columns: int) -> str:
     rows = [["kernel", "time", "grid", "block", "registers", "spilled", "shared", "occupancy"]]
     for k in evidence.kernels:
         occupancy = "" if k.occupancy is None else f"{k.occupancy:.0%} ({k.occupancy_limit})"
-        time = "not launched" if not k.launches else "" if k.us is None else time_text(k.us)
+        idle = "" if k.launches else " (not launched)"
+        time = "" if k.us is None or not k.launches else time_text(k.us)
         time += f" x {k.launches}" if k.launches > 1 else ""
         sizes = ["" if dim is None else " x ".join(str(n) for n in _trimmed(dim)) for dim in (k.grid, k.block)]
         numbers = ["" if n is None else str(n) for n in (k.registers, k.spill_bytes, k.shared)]
-        rows.append([k.name, time, *sizes, *numbers, occupancy])
-    return table(rows, columns=columns)
+        rows.append([k.name + idle, time, *sizes, *numbers, occupancy])
+    kept = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]  # the emulator has no times
+    return table([[row[i] for i in kept] for row in rows], columns=columns)
 
 
 def _trimmed(dim: tuple[int, int, int]) -> tuple[int, ...]:

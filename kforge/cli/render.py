@@ -125,6 +125,8 @@ def _costs(report: Report) -> list[list[str]]:
     costs = report.costs
     if costs is None:
         return rows
+    if costs.amortised_ms is not None:
+        rows.append(["amortised", milliseconds(costs.amortised_ms), "a call that finds its derived weights"])
     rows += [[f"warm L2 {name}", milliseconds(ms), ""] for name, ms in costs.warm_ms.items()]
     host = {name: f"{us:.0f} us" for name, us in costs.call_us.items()}
     if host:

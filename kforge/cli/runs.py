@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from kforge.cli import memory, options, output
 
 if TYPE_CHECKING:
     from kforge.store.events import Event
 
-app = typer.Typer(help="List the runs of this project, show one, or what they learned.", rich_markup_mode=None)
+
+class Listing(TyperGroup):
+    """Lists the runs where no other command is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        others = ctx.help_option_names
+        if not args or (args[0].startswith("-") and args[0] not in others):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=Listing, help="List the runs of this project, show one, or what they learned.", rich_markup_mode=None
+)
 app.command("memory")(memory.memory)
 
 

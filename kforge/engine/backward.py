@@ -32,8 +32,8 @@ def propose_pair(task: Task, capture: Capture, *, arch: str, device: str, facts:
 
     plain, gradients = task.plain, task.gradients
     assert plain is not None and gradients is not None
-    if capture.mutations:
-        raise NoCandidate("a reference that changes its state or inputs has no forward/backward pair", operator="pair")
+    if any(m.kind.value != "buffer" for m in capture.mutations):
+        raise NoCandidate("a reference that changes its inputs has no forward/backward pair", operator="pair")
     forward = propose(plain, capture_task(plain, device=capture.device), arch=arch, device=device)
     derived = replace(task, name=f"{task.name}_backward")
     graph = _derivative(capture, gradients.names, gradients.upstream)
@@ -94,7 +94,7 @@ def _derivative(capture: Capture, names: tuple[str, ...], upstream: tuple[str, .
     cut = torch.fx.GraphModule(module, graph)
     refs = tuple(ref for ref in capture.inputs if ref.node in used)
     spec = pytree.tree_structure(tuple(names))
-    return replace(capture, graph_module=cut, inputs=refs, literals={}, out_spec=spec)
+    return replace(capture, graph_module=cut, inputs=refs, mutations=(), literals={}, out_spec=spec)
 
 
 def _scalars(graph: Any, upstream: set[str]) -> None:

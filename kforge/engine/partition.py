@@ -36,6 +36,7 @@ from kforge.engine.graph.monotone import extremes_first
 from kforge.engine.graph.rewrite import simplify
 from kforge.engine.graph.symbols import Poly, Var, product
 from kforge.engine.graph.tensors import (
+    PRODUCT,
     Context,
     Cut,
     Index,
@@ -239,9 +240,11 @@ class Partitioner(LibraryCalls):
         return len({runs_backwards(e) for e in walk(values) if e.op == "scan"}) <= 1
 
     def _mixes(self, stage: Stage, trial: Stage, tensor: Tensor) -> bool:
-        """Whether one kernel would have windows and walks over rows, which no family has together."""
+        """Whether one kernel would have windows and walks over rows, or two products, which no family has together."""
         values = [self.value(trial, tensor), *(self.value(stage, t) for t, _ in stage.roots)]
-        ops = {e.op for e in walk(values)}
+        ops = {e.op for e in walk(values) if e.window is None or e.window.kind != PRODUCT}
+        if len({e.uid for e in walk(values) if e.window is not None and not e.window.reaches}) > 1:
+            return True  # each product of tiles is a kernel
         return "window" in ops and not ops.isdisjoint({"reduce", "scan"})
 
     def _temporary(self, wish: str) -> str:

@@ -20,10 +20,12 @@ from kforge.engine.carried import pair_of
 from kforge.engine.cost import Option, Policy, covers, heuristic, predict
 from kforge.engine.emit.cgen import RESERVED, Types
 from kforge.engine.emit.forwardcode import Choice, Leaf, Piece, Plan
+from kforge.engine.emit.functions import FUNCTIONS
 from kforge.engine.emit.kernelcode import KernelCode
 from kforge.engine.emit.usercode import read_user_code, rebuilt_state
 from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
+from kforge.engine.families.convolution import convolves
 from kforge.engine.families.product import multiplies
 from kforge.engine.graph.evidence import known_constants
 from kforge.engine.graph.graph_import import import_graph
@@ -80,7 +82,7 @@ def _propose(
     resized: Resized,
 ) -> Iterator[Candidate]:
     variants, resized = cache(variants), cache(resized)  # captured once, by whoever asks first
-    target = replace(_target(capture, device, variants), arch=arch)
+    target = replace(_target(capture, device, variants), arch=arch, extents=cache(partial(_extents, capture, variants)))
     refused: list[NoCandidate] = []
     written: dict[int, tuple[Plan, list[list[KernelCode]]]] = {}  # by identity: a plan has no hash
 
@@ -170,6 +172,16 @@ def _target(capture: Capture, device: str, variants: Callable[[], list[Any]]) ->
     return Target(processors, max((n for v in values if isinstance(v, torch.Tensor) for n in v.shape), default=0))
 
 
+def _extents(capture: Capture, variants: Callable[[], list[Any]]) -> dict[str, int]:
+    """The largest that each size of an input is in another variant of the task."""
+    names, found = _names(capture.placeholders())[0], dict[str, int]()
+    for node in (node for graph in variants() for node in graph.graph.nodes if node.name in names):
+        for axis, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
+            name = f"{names[node.name][0]}_{axis}"
+            found[name] = max(int(size), found.get(name, 0))
+    return found
+
+
 def _combinations(options: list[list[KernelCode]]) -> Iterator[list[Choice]]:
     """The first kernel everywhere, then one program's alternative at a time."""
     yield [_covered(kernels, 0) for kernels in options]
@@ -213,6 +225,9 @@ def make_plan(
     halved: bool = False,
     last: bool = False,
     own: bool = False,
+    shared: bool = False,
+    rowwise: bool = False,
+    implicit: bool = False,
     gathered: bool = False,
     joined: bool = False,
     attention: bool = False,
@@ -221,8 +236,9 @@ def make_plan(
 ) -> Made:
     """Everything about the task that all candidates share.
 
-    variants, resized: as import_graph has them; library, scheme, halved, last, own, gathered, joined: as Importer
-    has them; apart: results of rows are kernels of their own; carried: sums over rows are taken along by another one.
+    variants, resized: as import_graph has them; library, scheme, halved, last, own, shared, implicit, gathered,
+    joined: as Importer has them; apart: results of rows are kernels of their own; carried: sums over rows are taken
+    along by another one.
     """
     import torch
 
@@ -246,6 +262,9 @@ def make_plan(
         halved=halved,
         last=last,
         own=own,
+        shared=shared,
+        rowwise=rowwise,
+        implicit=implicit,
         gathered=gathered,
         joined=joined,
         attention=_buffers(task, refs, names) if attention else None,
@@ -261,7 +280,8 @@ def make_plan(
     parts.programs, beside = settle(state, parts.programs, [b for _, b in updates])
     parts.temporaries += beside
     types = Types.of(parts.programs, graph.real)
-    types.fixed = any(map(multiplies, parts.programs)) or any(c.call.scheme in (ATTENTION, CHAIN) for c in parts.calls)
+    types.fixed = any(multiplies(p) or convolves(p) for p in parts.programs)
+    types.fixed |= any(c.call.scheme in (ATTENTION, CHAIN) for c in parts.calls)
     used = {b for p in parts.programs for b in p.buffers} | {b for _, b in state.copies}
     used |= {b for call in parts.calls for b in call.read}
     pieces = []
@@ -317,7 +337,7 @@ def _names(refs: dict[str, Any]) -> tuple[dict[str, tuple[str, str]], dict[str, 
     for node, ref in refs.items():
         kind = "input" if ref.kind.value == "input" else "parameter"
         wish = re.sub(r"\W+", "_", ref.path).strip("_") or "x"
-        if wish in RESERVED or wish[0].isdigit():
+        if wish in RESERVED | FUNCTIONS or wish[0].isdigit():
             wish = f"{wish}_in" if kind == "input" else f"p_{wish}"
         name, k = wish, 2
         while name in taken:
@@ -382,9 +402,10 @@ def _outputs(module: Any, graph: Graph) -> tuple[list[str], dict[str, tuple[int,
     import torch
 
     node = next(n for n in module.graph.nodes if n.op == "output")
-    metas = [n.meta if isinstance(n, torch.fx.Node) else {} for n in torch.utils._pytree.tree_leaves(node.args[0])][
-        -len(graph.outputs) :
-    ]  # the new values of what the reference changes come before
+    leaves = torch.utils._pytree.tree_leaves(node.args[0])[-len(graph.outputs) :]
+    # the new values of what the reference changes come before
+    leaves = [n.args[0] if k in graph.expanded else n for k, n in enumerate(leaves)]
+    metas = [n.meta if isinstance(n, torch.fx.Node) else {} for n in leaves]
     taken = {b.name for b in graph.inputs.values()}
     labels: list[str] = []
     orders: dict[str, tuple[int, ...]] = {}
@@ -395,7 +416,7 @@ def _outputs(module: Any, graph: Graph) -> tuple[list[str], dict[str, tuple[int,
         fake = meta.get("val")
         wish = meta.get("label") or (tensor.origin.name if tensor.origin is not None else "")
         wish = wish or ("result" if "y" in taken else "y")
-        if wish in RESERVED:
+        if wish in RESERVED | FUNCTIONS:
             wish = f"{wish}_value"
         name, k = wish, 2
         while name in taken:

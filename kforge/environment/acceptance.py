@@ -22,10 +22,12 @@ FULL_DRAWS = 512  # with 32 draws a true ratio of 1.25 crosses the 2.0 bound onc
 ENOUGH = 256  # effective errors from which the bound on their RMS ratio needs no slack
 DOMINATED = 16  # below so many, a few elements outweigh the others and the baseline's luck on them is its whole error
 LONE = 4  # units in the last place that such an element may be off, beside the 4x: with 1, two equals differ too often
+BIASED, BIASED_SURE, BIASED_ROWS = 0.1, 6.0, 128  # units of mean error that are told; standard errors; least rows
 GROSS = 8.0  # beyond this ratio no true ratio of 1 has ever been seen at 32 draws, so nothing is gained by waiting
 
 
-def _halves() -> tuple[torch.dtype, ...]:
+def halves() -> tuple[torch.dtype, ...]:
+    """The types whose rounding alone may decide what an answer is."""
     import torch
 
     return (torch.float16, torch.bfloat16)
@@ -101,6 +103,38 @@ class Outcome:
     detail: str = ""
 
 
+class Bias:
+    """Errors in units in the last place, positive where they lead away from zero: of the candidate, of the baseline.
+
+    A constant off by a fraction of a percent (a sum over 512 divided by 513) hardly shows in an RMS of roundings to 8
+    bits, but its mean does, over many elements: those of unbiased roundings go to zero. Rows count as one error each,
+    since a row's elements may share a factor. Told, and never a reason to fail: the acceptance rule is of RMS errors.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._sums = [[0.0, 0.0], [0.0, 0.0]]  # of the rows' means and of their squares, by side
+
+    def add(self, candidate: torch.Tensor, baseline: torch.Tensor, expected: torch.Tensor) -> None:
+        """One draw: errors in units, and the right values, whose signs count."""
+        columns = expected.shape[-1] if expected.dim() > 1 else 1
+        sign = expected.nan_to_num(0.0, 0.0, 0.0).sign()
+        for sums, units in zip(self._sums, (candidate, baseline), strict=True):
+            means = (units * sign).reshape(-1, max(1, columns)).mean(1)
+            sums[0] += float(means.sum())
+            sums[1] += float(means.square().sum())
+        self.rows += means.numel()
+
+    def told(self) -> tuple[float, float] | None:
+        """Both means, where the candidate's is surely another and further from zero than the baseline's; else None."""
+        if self.rows < BIASED_ROWS:
+            return None
+        means = [total / self.rows for total, _ in self._sums]
+        spread = sum(max(0.0, sq / self.rows - m * m) for m, (_, sq) in zip(means, self._sums, strict=True))
+        sure = abs(means[0] - means[1]) > BIASED_SURE * math.sqrt(spread / self.rows)
+        return (means[0], means[1]) if sure and abs(means[0]) > abs(means[1]) + BIASED else None
+
+
 class Pool:
     """Error statistics of one output under one distribution, pooled over draws.
 
@@ -118,6 +152,7 @@ class Pool:
         self.candidate_max = self.baseline_max = 0.0
         self.excess = self.lone_excess = 0.0  # largest error after 1 (after LONE) units in the last place are taken off
         self.place = ""
+        self.bias = Bias()  # of half types
         self.signed = self.most = 0.0  # of half types: sum and largest size of the errors in units in the last place
         self._tiles: dict[str, list[torch.Tensor]] = {}
         self._masks = ""
@@ -138,9 +173,10 @@ class Pool:
         second = _error(candidate, expected, also=baseline)
         unit = ulp(expected.nan_to_num(0.0, 0.0, 0.0), self.dtype)
         beyond = (second - unit).clamp_min(0.0)
-        if self.dtype in _halves():
+        if self.dtype in halves():
             units = ((candidate.double() - expected) / unit).nan_to_num(0.0, 0.0, 0.0)
             self.signed += float(units.sum())
+            self.bias.add(units, ((baseline.double() - expected) / unit).nan_to_num(0.0, 0.0, 0.0), expected)
             self.most = max(self.most, _largest(units.abs()))
         squares = [e * e for e in (second, first, beyond)]
         sums = [float(s.sum()) for s in squares]
@@ -179,12 +215,12 @@ class Pool:
     @property
     def largest_ulp(self) -> float | None:
         """Of half outputs, the candidate's largest error in units in the last place of the right value."""
-        return self.most if self.dtype in _halves() and self.count else None
+        return self.most if self.dtype in halves() and self.count else None
 
     @property
     def mean_ulp(self) -> float | None:
         """Of half outputs, the signed mean error in units in the last place: far from 0, the rounding is biased."""
-        return self.signed / self.count if self.dtype in _halves() and self.count else None
+        return self.signed / self.count if self.dtype in halves() and self.count else None
 
     @property
     def ratio(self) -> float | None:
@@ -195,6 +231,11 @@ class Pool:
     def allowed(self) -> float:
         """The bound on `ratio`; small outputs wait for draws instead of taking slack."""
         return self.limits.rms * (1.0 if self.small else _slack(self.effective))
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the RMS error so far is beyond its bound, decided or not."""
+        return self.told and self.ratio is not None and self.ratio > self.allowed
 
     @property
     def effective(self) -> float:

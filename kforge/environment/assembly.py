@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from kforge.environment import backward
 from kforge.environment.allowlist import operator_category
 from kforge.environment.asked import count
-from kforge.environment.directed import never_launched
+from kforge.environment.directed import declared_names, never_launched
 from kforge.environment.report import KernelBuild, Report, Status, Verdict
+from kforge.environment.span import judged_sizes
 from kforge.environment.target import target_name, versions
 
 if TYPE_CHECKING:
@@ -32,6 +33,18 @@ def _launched(evaluation: Evaluation) -> tuple[KernelBuild, ...]:
         replace(build, launches=0 if never_launched([build.name], counts) else counts.get(build.name))
         for build in evaluation.builds
     )
+
+
+def _idle(evaluation: Evaluation) -> list[str]:
+    """In words, which kernels no case launched: of these nothing is known, or only that they compile."""
+    if not evaluation.result.launches:
+        return []
+    made = (*evaluation.result.made, *declared_names(evaluation.candidate), *(b.name for b in evaluation.builds))
+    idle = never_launched(made, evaluation.result.launches)
+    built = {name for name in idle if name not in never_launched([name], [b.name for b in evaluation.builds])}
+    unbuilt = [name for name in idle if name not in built]
+    lines = [f"never launched: {', '.join(sorted(built))}"] if built else []
+    return lines + ([f"never launched and not compiled: {', '.join(unbuilt)}"] if unbuilt else [])
 
 
 def _counts(evaluation: Evaluation) -> tuple[int, int]:
@@ -57,10 +70,10 @@ def assemble(evaluation: Evaluation, status: Status, seconds: float) -> Report:
         *prepared.notes,
         *evaluation.watch.missing(),
     ]
-    idle = [build.name for build in _launched(evaluation) if build.launches == 0]
-    not_tested += [f"never launched: {', '.join(idle)}"] if idle else []
+    not_tested += _idle(evaluation)
     differs = f"from run to run answers differ by up to {result.run_to_run:.3g}"
     warnings_of_runs: tuple[str, ...] = (differs,) if result.run_to_run else ()
+    warnings_of_runs += (result.biased,) if result.biased else ()
     if facts is not None and facts.run_to_run:
         warnings_of_runs += (f"the reference itself differs from run to run by up to {facts.run_to_run:.3g}",)
     if facts is not None:
@@ -85,6 +98,7 @@ def assemble(evaluation: Evaluation, status: Status, seconds: float) -> Report:
         cases=tuple(result.cases),
         dropped=dropped,
         asked=asked,
+        sizes=judged_sizes(prepared.shapes, evaluation.asked, {c.label for c in result.cases if c.passed}),
         error=result.error,
         vendor_calls=vendor_calls(evaluation),
         warnings=warnings + warnings_of_runs + performance.get("timing_warnings", ()),

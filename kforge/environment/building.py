@@ -10,7 +10,7 @@ everything is built.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -86,11 +86,7 @@ class Building:
 
     def run(self) -> None:
         """Resources, the first form and a look at its answer, then the others."""
-        if self.evaluation.from_text:
-            with self._failures(Status.BUILD_FAILED), self.evaluation.processes.compiling() as child:
-                missing = self._compiled(child)
-            if missing:
-                self.evaluation.skip("build", missing)
+        if self.evaluation.from_text and self._told():
             return
         if _in_haste(self.evaluation) and not self._limits():
             if missing := self._asked_for():
@@ -104,6 +100,7 @@ class Building:
                 self._warm_once(child, first)
             elif self.prepared.device == "cpu" or not missing:
                 self._warm(child)
+                self._unforeseen(child, missing)
         if first is not None:  # with the builder gone: what runs next cannot ask it for anything
             built = round(time.monotonic() - begin, 4)
             try:
@@ -114,8 +111,28 @@ class Building:
                 raise Ended(ended.status, ended.detail, "correctness") from ended
             with self._failures(Status.BUILD_FAILED), processes.building() as child:
                 self._warm(child)
+                self._unforeseen(child, missing)
         if missing:
             self.evaluation.skip("build", missing)
+
+    def _told(self) -> bool:
+        """What was built ahead; False where all of the text does not compile.
+
+        Then what calls ask for is built instead, as for a candidate that nobody has built ahead: the kernel that does
+        not compile may be one that none launches, and a verdict must not depend on who was quicker.
+        """
+        of = self.evaluation
+        try:
+            with self._failures(Status.BUILD_FAILED), of.processes.compiling() as child:
+                missing = self._compiled(child)
+        except Ended:
+            if self._limits():  # then everything is built anyway
+                raise
+            of.from_text = False
+            return False
+        if missing:
+            of.skip("build", missing)
+        return True
 
     def _asked_for(self) -> str:
         """What calls on stand-ins ask for. Returns why nothing is built, or the empty string."""
@@ -139,6 +156,16 @@ class Building:
             return missing
         of.on_event("building", {"arch": of.arch, "kernels": [build.name for build in of.builds]})
         return ""
+
+    def _unforeseen(self, child: Child, missing: str) -> None:
+        """Kernels that the candidate has made and its text does not name (computed names), built like the others."""
+        of = self.evaluation
+        if missing:
+            return
+        known = [build.name for build in of.builds]
+        found = child.figures(of.arch, known, idle=True, element=given(self.prepared).element)
+        of.builds += tuple(_kernel_build(item) for item in found)
+        self._refuse_large(of.builds[len(known) :])
 
     def _limits(self) -> list[Any]:
         return [c.value for c in self.prepared.task.constraints if c.name == "max_shared"]
@@ -192,12 +219,16 @@ class Building:
             return f"not built for {of.arch}: {failure.error['message']}. {failure.error['hint']}"
         of.processes.note("build: compiler", begin)
         of.builds = tuple(_kernel_build(item) for item in found)
+        self._refuse_large(of.builds)
+        return ""
+
+    def _refuse_large(self, builds: Iterable[KernelBuild]) -> None:
+        """Ended for a kernel with more shared memory than the task's constraint allows."""
         limits = self._limits()
-        for build in of.builds:
+        for build in builds:
             if limits and limits[0] is not None and build.shared > limits[0]:
                 words = f"{build.name} uses {build.shared} bytes of shared memory, max_shared is {limits[0]}"
                 raise Ended(Status.REJECTED, words)
-        return ""
 
     def _warm(self, child: Child) -> None:
         """Construct and call on stand-ins, once for each form of inputs, where Kernels build and do not launch.

@@ -20,7 +20,7 @@ from kforge.environment.findings import Failure, Refusals, Result, StateProblem
 from kforge.environment.inputs import CORE, GIVEN, Case, Plan
 from kforge.environment.loading import load_candidate
 from kforge.environment.preparation import Prepared
-from kforge.environment.probes import draws_anew, influences, other_values, same_address, without_launches
+from kforge.environment.probes import draws_anew, influences, other_values, same_address, unwatched, without_launches
 from kforge.environment.report import CaseResult, Status
 from kforge.environment.structure import (
     Problem,
@@ -31,7 +31,7 @@ from kforge.environment.structure import (
 from kforge.environment.values import Values
 from kforge.environment.written import largest_gap, same_answers, shows_both, shows_pattern
 from kforge.errors import ChildFailed, TaskError
-from kforge.worker.poison import PATTERNS
+from kforge.worker.poison import PATTERNS, ZEROS
 
 if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
@@ -92,6 +92,8 @@ class Correctness:
             if self._case(child, case):
                 break
         if self.result.failure is None:
+            unwatched(self, child)
+        if self.result.failure is None:
             self._further_draws(child, allowance)
         if self.result.failure is None and self.plan.name != "quick":
             same_address(self, child)
@@ -107,6 +109,8 @@ class Correctness:
             elif self._case(child, case):
                 break
         self._list_untested(dropped, allowance)
+        self.result.made = tuple(child.made())
+        self.result.biased = self.values.biased()
         self.result.error = self.values.worst()
         return self.result
 
@@ -149,9 +153,12 @@ class Correctness:
         return failure is not None
 
     def ask(
-        self, child: Child, case: Case, expected: Expected, place: str = "any"
+        self, child: Child, case: Case, expected: Expected, place: str = "any", users: bool = False
     ) -> tuple[Failure | None, dict[str, Any]]:
-        """Load if the state differs, call, judge; for stateful tasks the second successive call as well."""
+        """Load if the state differs, call, judge; for stateful tasks the second successive call as well.
+
+        users: fresh memory holds zeros and gradients are enabled, as in a program that nobody watches.
+        """
         self.load(child, case)
         worst: dict[str, Any] = {}
         step, now = 0, expected
@@ -159,9 +166,9 @@ class Correctness:
             self.current = (case, now, step)
             every = self._fresh or self.prepared.stateful
             state = "all" if every else "buffers"
-            self._pattern = PATTERNS[self.result.calls % 2]
+            self._pattern = ZEROS if users else PATTERNS[self.result.calls % 2]
             reply = child.call(
-                now.call, place=place, seed=now.seed, state=state, pattern=self._pattern, order=case.order
+                now.call, place=place, seed=now.seed, state=state, pattern=self._pattern, order=case.order, grad=users
             )
             self.note(reply)
             failure = self._judge(child, case, now, reply, step, worst)
@@ -278,7 +285,11 @@ class Correctness:
     def _explained(self, child: Child, case: Case, expected: Expected, reply: CallReply, problem: Problem) -> Problem:
         names = ("cached_result", "constant_output", "identity_shortcut", "nan_wildcard", "default_parameters")
         self.watch.clear(*names)
-        if self.poisoned and (words := shows_pattern(expected, reply, problem.path, self._pattern)):
+        if (
+            self.poisoned
+            and self._pattern in PATTERNS
+            and (words := shows_pattern(expected, reply, problem.path, self._pattern))
+        ):
             self.watch.fire("unwritten_output", words)
             return Problem(f"{problem.message}; {words}", "unwritten_output", problem.path)
         found = explain(
@@ -339,7 +350,7 @@ class Correctness:
         for reason, labels in self._skipped.items():
             more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
             lines.append(f"{'; '.join(labels[:NAMED])}{more}: {reason}")
-        lines += self.refusals.lines()
+        lines += [*self.refusals.lines(), *self.values.jumps.values()]
         self.result.dropped = tuple(dropped)
         if dropped:
             names = "; ".join(case.label for case in dropped[:NAMED])

@@ -29,6 +29,17 @@ def compared_sizes(candidate: Candidate) -> tuple[int, ...]:
     return tuple(sorted(found)[:COUNT])
 
 
+def declared_names(candidate: Candidate) -> list[str]:
+    """Names of the kernels that a candidate's text declares; what has a computed name is not among them."""
+    from kforge.kernel.report import declared_kernels
+
+    texts = [text for file, text in candidate.files.items() if file.endswith(".py")]
+    try:
+        return [name for text in texts for name, _ in declared_kernels(text)]
+    except (SyntaxError, RecursionError, MemoryError):  # the static gate says so
+        return []
+
+
 def never_launched(declared: Iterable[str], launched: Iterable[str]) -> list[str]:
     """Kernels of a candidate that no case launched, by name (name expressions without their arguments)."""
     ran = {_bare(name) for name in launched}

@@ -34,6 +34,7 @@ class Result:
     ops: dict[str, int] = field(default_factory=dict)  # operators seen after the first call of a loaded module
     first_ops: dict[str, int] = field(default_factory=dict)  # of the first call, which may prepare weights
     launches: dict[str, int] = field(default_factory=dict)
+    made: tuple[str, ...] = ()  # names of its kernels, as the process that ran them tells
     calls: int = 0
     influence: bool | None = None  # whether an answer differs without own kernels; None: could not be told
     later_calls: int = 0  # calls that are not the first of a loaded module
@@ -43,6 +44,7 @@ class Result:
     reseeded: bool = False  # whether a call has seeded torch's generators
     hidden_told: bool = True  # whether operators beneath a mode that was switched off would have been seen
     elsewhere: float | None = None  # share of an answer that is there without own kernels and is no copy
+    biased: str = ""  # in words, a mean error that is not the baseline's
     run_to_run: float = 0.0  # largest difference between two equal calls, absolute
 
 

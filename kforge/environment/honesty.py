@@ -44,6 +44,8 @@ def judge(result: Result, candidate: Candidate, watch: Watch, notes: list[str]) 
         words = f"reads {scalars // result.calls} elements a call one by one"
         watch.fire("torch_compute", words)
         return Status.HACKED, f"computes in Python instead of own kernels: {words}"
+    if scalars:
+        notes.append("what it does may depend on values that its calls read into Python: only the plan's were tried")
     watch.clear("generator_state")
     if result.reseeded:
         words = "seeds torch's generators: what the user draws afterwards is no longer random"

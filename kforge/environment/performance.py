@@ -284,7 +284,9 @@ class Measurement:
         if threshold is not None and ours < threshold and timing.basis == "events":
             words = f"{ours:.4g} ms is under 0.9 of the data sheet's floor ({threshold:.4g} ms)"
             self.watch.fire("below_floor", words)
+        amortised = timing.of("candidate", "amortised")
         self.fields["costs"] = Costs(
+            amortised_ms=amortised.median if amortised is not None else None,
             first_call_s=timing.first_s,
             call_us=timing.call_us,
             warm_ms={name: s.median for name in timing.names if (s := timing.of(name, "warm")) is not None},

@@ -32,6 +32,7 @@ from kforge.environment.inputs import GIVEN, Case, NotApplicable, realise
 from kforge.environment.provenance import Intermediates
 from kforge.environment.randomness import Choices, choices
 from kforge.environment.shapes import Sizes, derive, find_sizes, resize, tied_sizes
+from kforge.environment.span import shapes_of
 from kforge.environment.ties import Inner
 from kforge.environment.widened import can_widen, run_widened
 from kforge.errors import MissingError, TaskError
@@ -89,6 +90,7 @@ class Prepared:
             tuple[int, str], int | str
         ] = {}  # (variant, kind) -> number of a maker, or why there is none
         self._extended = task  # with a maker for each derived shape
+        self.shapes: dict[tuple[int, str], dict[str, tuple[int, ...]]] = {}  # of inputs made, by variant and shape
         self._keeper: object = None  # of a temporary folder
 
     def again(self, entropy: int | None = None) -> Prepared:
@@ -100,7 +102,7 @@ class Prepared:
         other = Prepared(self.task, self.device, self.folder, entropy)
         other.facts, other.rooms, other._extended, other._keeper = self.facts, self.rooms, self._extended, self._keeper
         other.floors, other.notes, other._captures = dict(self.floors), list(self.notes), dict(self._captures)
-        other._sizes, other._derived = dict(self._sizes), dict(self._derived)
+        other._sizes, other._derived, other.shapes = dict(self._sizes), dict(self._derived), dict(self.shapes)
         other.given, other.from_text = self.given, self.from_text
         return other
 
@@ -275,6 +277,7 @@ class Prepared:
     def _realised(self, case: Case, variant: int, seed: int) -> Call:
         plain = self._extended.make_call(variant, seed, self.device)
         forward = self.reference(case.state_seed).forward
+        self.shapes[case.variant, case.shape] = shapes_of(plain, forward)
         try:
             return realise(plain, case, self.seed("values", seed), self.task.domain, forward)
         except NotApplicable as reason:

@@ -5,6 +5,7 @@ Each probe takes the gate's judge and the candidate's process, asks, and leaves 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kforge.environment.expected import Skip
@@ -24,6 +25,25 @@ if TYPE_CHECKING:
     from kforge.worker import CallReply, Child
 
 OTHER_DRAW = 1 << 20  # beyond every draw of a plan
+
+
+def unwatched(judge: Correctness, child: Child) -> None:
+    """One case as a user's program would have it: fresh memory of zeros instead of a pattern, gradients enabled.
+
+    What a candidate does only where it sees neither no_grad nor a pattern shows here.
+    """
+    case = next((case for case in judge.plan.cases if case.plain and case not in judge.refusals), None)
+    if case is None:
+        return
+    try:
+        expected = judge.prepared.expected(case)
+    except Skip:
+        return
+    failure, worst = judge.ask(child, case, expected, users=True)
+    if failure is not None:
+        told = f"{failure.detail} (with gradients enabled and fresh memory zeroed, as it may be for a user)"
+        judge.result.failure = replace(failure, detail=told)
+        judge.result.cases.append(judge.case_result(case, judge.result.failure, worst))
 
 
 def draws_anew(judge: Correctness, child: Child) -> None:

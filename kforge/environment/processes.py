@@ -209,9 +209,7 @@ def processes_for(prepared: Prepared, zygote: Zygote, key: str) -> Processes:
     if spare is not None:
         young = time.monotonic() - spare.born < FRESH_S
         fits = spare.limits == (BUILD_S, CALL_S) and spare.rules == rules
-        if spare.zygote is zygote and fits and young:
-            if built:
-                _copy_builds(own / "cache", own_folder(spare.folder, "cache"))
+        if spare.zygote is zygote and fits and young and (not built or _take_builds(own, spare)):
             spare.built = built
             prepared.rooms[key] = spare.folder
             spare.ready = True
@@ -221,6 +219,20 @@ def processes_for(prepared: Prepared, zygote: Zygote, key: str) -> Processes:
     made = Processes(zygote, own, prepared.device, rules)
     made.built = built
     return made
+
+
+def _take_builds(own: Path, spare: Processes) -> bool:
+    """Whether the builds in the candidate's own folder are now in that of the spare processes; else it works where they
+    are: a full disk, or whatever a *build* left there (folders too deep, files that nobody may read), costs time only.
+    """
+    try:
+        _copy_builds(own / "cache", own_folder(spare.folder, "cache"))
+    except (OSError, RecursionError):
+        return False
+    except BaseException:
+        spare.close()
+        raise
+    return True
 
 
 def _copy_builds(source: Path, to: Path) -> None:

@@ -53,6 +53,7 @@ _INDEX_OPS |= {
     "kthvalue": False,
     "median": False,
     "nanmedian": False,
+    "mode": False,
 }  # torch documents that any of their ties may come
 _ROUNDINGS = {"round", "floor", "ceil", "trunc"}
 _KEEPING = {"clamp", "clamp_min", "clamp_max", "minimum", "maximum", "relu", "neg", "add", "sub", "mul"}  # integers

@@ -152,6 +152,7 @@ class Costs:
 
     build_s: of all kernels; first_call_s: the first call of a fresh process, which loads them. By side: call_us, host
     time until a call returns; warm_ms, with L2 as the call before left it; energy_mj, of one call in a steady run.
+    amortised_ms: of a candidate with derived weights, a call that finds them there; the verdict's calls derive them.
     """
 
     build_s: float = 0.0
@@ -159,6 +160,7 @@ class Costs:
     call_us: dict[str, float] = field(default_factory=dict)
     warm_ms: dict[str, float] = field(default_factory=dict)
     energy_mj: dict[str, float] = field(default_factory=dict)
+    amortised_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,7 @@ class Report:
     cases: tuple[CaseResult, ...] = ()
     dropped: int = 0  # cases of the plan for which no time was left, to build or to run
     asked: int = 0  # cases of the plan on this task, without those that it cannot have; 0: an older report
+    sizes: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)  # (least, most) that passed, by input
     error: Error | None = None
     variants: tuple[VariantResult, ...] = ()
     speedup: Speedup | None = None

@@ -81,11 +81,21 @@ class Judge:
     def build(self, body: dict[str, Any]) -> None:
         """Compile the candidate's kernels into its cache, in the sandbox and without the GPU, while another is timed.
 
-        A candidate that compiles when it is imported (load_inline) is constructed too.
+        A candidate that compiles when it is imported (load_inline) is constructed too. What its text alone rules out
+        is neither compiled nor run: the static gate comes first here as well.
         """
+        from kforge.environment.static import check_static
+        from kforge.environment.target import reference_facts
         from kforge.worker import Limits
 
         parcel, candidate = Parcel.parse(body.get("task")), parse_candidate(body.get("candidate"))
+        known = self._tasks.get(_key(parcel, body))
+        facts = {}
+        if known is not None and known.given is not None:  # else its inputs would be drawn beside the judge
+            facts = reference_facts(known)
+        static = check_static(candidate, **facts)
+        if static.rejections or not static.has_kernel:
+            return
         folder = self._folder(parcel, body) / "candidates" / candidate.digest
         with self._guard:
             alone = self._building.setdefault(str(folder), threading.Lock())
@@ -94,7 +104,6 @@ class Judge:
                 return
             with self.zygote.fork(folder, "cpu", "build", Limits(call_s=300.0, life_s=600.0)) as child:
                 with contextlib.suppress(ChildFailed):  # the build gate meets the same failure, and says it
-                    known = self._tasks.get(_key(parcel, body))
                     element = known.given.element if known is not None and known.given is not None else "float"
                     child.resources(candidate, self.arch, element)
                 if "load_inline" in candidate.files[candidate.module]:

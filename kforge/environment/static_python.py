@@ -11,6 +11,7 @@ from functools import cache
 from kforge.environment.allowlist import allowlist
 from kforge.environment.static import Finding
 
+GROWING = {"append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "popleft", "appendleft"}
 SETUP = {"__init__", "reset_parameters", "extra_repr", "_init_weights", "__repr__"}  # not on the path of a call
 DYNAMIC = {"eval", "exec", "compile", "__import__", "globals", "locals", "vars", "breakpoint", "input", "delattr"}
 INTROSPECTION = {
@@ -239,6 +240,10 @@ class _Checker(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         path = self._path(node.func)
         name = path.split(".")[-1]
+        if self.functions and SETUP.isdisjoint(self.functions):
+            counts = path == "next" and bool(node.args) and isinstance(node.args[0], ast.Name)
+            if counts or (path.startswith("self.") and path.count(".") > 1 and name in GROWING):
+                self.add("global_state", node, f"keeps state between calls: {path}()", rejects=False)
         if self._makes(node):
             self.report.has_kernel = True
             self._keep_inline(node)

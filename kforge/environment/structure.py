@@ -50,6 +50,7 @@ def _tree(expected: Expected, reply: CallReply) -> Problem | None:
 
 def _tensors(expected: Expected, reply: CallReply) -> Problem | None:
     right = [(path, leaf) for path, leaf in expected.leaves if _is_tensor(leaf)]
+    aliased = {alias.output for alias in expected.effects.aliases}  # a parameter of the reference's, say
     for (path, tensor), meta in zip(right, reply.output_metas, strict=True):
         if meta.type != "Tensor":
             return Problem(f"{path} is a {meta.type}, not a torch.Tensor", "lazy_tensor", path)
@@ -58,6 +59,8 @@ def _tensors(expected: Expected, reply: CallReply) -> Problem | None:
             return Problem(f"{path} has dtype {meta.dtype}, the reference {dtype}", path=path)
         if meta.shape != tuple(tensor.shape):
             return Problem(f"{path} has shape {list(meta.shape)}, the reference {list(tensor.shape)}", path=path)
+        if meta.requires_grad and path not in aliased and not tensor.requires_grad:
+            return Problem(f"{path} requires a gradient, the reference's does not", path=path)
         if meta.device != tensor.device.type:
             return Problem(f"{path} is on {meta.device}, the reference's on {tensor.device.type}", path=path)
         if tensor.numel() and _essential(meta.strides, meta.shape) != _essential(tensor.stride(), meta.shape):

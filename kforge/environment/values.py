@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from typing import TYPE_CHECKING, Any
 
-from kforge.environment.acceptance import MIN_DRAWS, Outcome, Pool, limits_for
+from kforge.environment.acceptance import MIN_DRAWS, Outcome, Pool, halves, limits_for
 from kforge.environment.expected import Expected, Skip
 from kforge.environment.inputs import GIVEN, Case, Plan
+from kforge.environment.jumps import find, hopeless
 from kforge.environment.preparation import Prepared
 from kforge.environment.provenance import EQUAL, judge_discrete
 from kforge.environment.randomness import judge as judge_draw
@@ -29,6 +31,7 @@ class Values:
     def __init__(self, prepared: Prepared, plan: Plan) -> None:
         self.prepared, self.plan = prepared, plan
         self.pools: dict[tuple[Group, str], Pool] = {}
+        self.jumps: dict[str, str] = {}  # what of which output was not judged as closely as the rest, and why
         self._steadied: set[Group] = set()
 
     def judge(self, case: Case, expected: Expected, reply: CallReply, worst: dict[str, Any]) -> Problem | None:
@@ -48,7 +51,7 @@ class Values:
             elif exact is None:
                 words = judge_discrete(source, answers[i], right, expected.inner)
             else:
-                words = self._floats(case, path, answers[i], right, exact, worst)
+                words = self._floats(case, path, answers[i], right, exact, worst, (expected, i))
             if words:
                 return Problem(f"{path}: {words}", path=path)
         return self._mutated(case, expected, reply, worst)
@@ -88,15 +91,49 @@ class Values:
         right: torch.Tensor,
         exact: torch.Tensor,
         worst: dict[str, Any],
+        output: tuple[Expected, int] | None = None,
     ) -> str:
         pool = self._pool(case, path, right)
+        earlier = copy.deepcopy(pool) if output is not None and right.dtype in halves() else None
         draw = pool.add(_real(answer), _real(right), exact)
         outcome = pool.judge()
+        wrong = outcome.passed is False or (outcome.passed is None and not pool.small and pool.beyond)
+        if wrong and earlier is not None and output is not None and not pool.masks_differ:
+            pool, outcome = self._beside_jumps(case, path, output, answer, (earlier, pool))
         if outcome.passed is False and (pool.small or pool.lone) and not pool.masks_differ and self._steady(case):
             outcome = pool.judge()
         if not worst or draw.candidate_max > worst["draw"].candidate_max or outcome.passed is False:
             worst |= {"path": path, "draw": draw}
         return outcome.detail if outcome.passed is False else ""
+
+    def _beside_jumps(
+        self, case: Case, path: str, output: tuple[Expected, int], answer: torch.Tensor, pools: tuple[Pool, Pool]
+    ) -> tuple[Pool, Outcome]:
+        """The verdict without the rows in which the reference itself jumps (jumps.py), each of which is held to that.
+
+        pools: without and with this answer. Where nothing jumps, the second stands.
+        """
+        (earlier, whole), (expected, leaf) = pools, output
+        right, exact = expected.leaves[leaf][1], expected.exact[leaf]
+        assert exact is not None
+        if hopeless(answer, right, exact, whole.limits.rms):
+            return whole, whole.judge()
+        found = find(self.prepared, case, expected, leaf)
+        if found is None:
+            return whole, whole.judge()
+        if words := found.judge(answer, exact, whole.baseline_max, whole.limits.max):
+            return whole, Outcome(False, words)
+        earlier.add(answer.where(~found.rows, right), right, exact.where(~found.rows, right.double()))
+        self.pools[case.group, path] = earlier
+        label, rows = (
+            f"{path} under {case.distribution}",
+            exact.numel() // max(1, exact.shape[-1] if exact.dim() else 1),
+        )
+        self.jumps[label] = (
+            f"{label}: {found.count} of {rows} rows, in which the reference's own answer moves by up to "
+            f"{float(found.most.max()):.3g} when inputs move by one unit in the last place, beyond that"
+        )
+        return earlier, earlier.judge()
 
     def _pool(self, case: Case, path: str, right: torch.Tensor) -> Pool:
         key = (case.group, path)
@@ -139,6 +176,23 @@ class Values:
     def small_groups(self) -> set[Group]:
         """Groups of which an output still lacks the draws for its RMS error."""
         return {group for (group, _), pool in self.pools.items() if pool.judge().passed is None}
+
+    def biased(self) -> str:
+        """In words, the mean error that is furthest from the baseline's and cannot be chance; or the empty string."""
+        found = {
+            f"{path} under {g[1]}": pool.bias.told()
+            for (g, path), pool in self.pools.items()
+            if g[2] == "none" and pool.averages
+        }
+        told = {label: means for label, means in found.items() if means is not None}
+        if not told:
+            return ""
+        label, (own, right) = max(told.items(), key=lambda item: abs(item[1][0] - item[1][1]))
+        way = "nearer to zero than" if own < 0 else "beyond"
+        return (
+            f"{label}: answers lie {abs(own):.2f} units in the last place {way} the right values on average, the "
+            f"baseline's {abs(right):.2f}: within the rule on RMS errors, and what a constant slightly off would do"
+        )
 
     def worst(self) -> Error | None:
         """The pool that comes nearest to its bound; exact baselines only where there is nothing else.

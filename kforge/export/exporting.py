@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kforge import scratch
 from kforge.errors import ExportError, UsageError
+from kforge.export.domain import exported_domain
 from kforge.export.evidence import Evidence, check_exportable, find_evidence, of_task
 from kforge.export.formats import find_format, find_trial
 from kforge.export.package import Export, Options, next_version, prepare_export
-from kforge.export.placing import check_place, place, sealed
+from kforge.export.placing import check_files, check_place, place, sealed
 
 if TYPE_CHECKING:
     from kforge.export.building import Tried
@@ -34,6 +35,7 @@ class Request:
     task: Path | None = None
     options: Options = field(default_factory=Options)
     force: bool = False
+    replace: bool = False  # another package that an earlier export wrote there
     plan: str = "full"
     build: bool = True
     device: str = "cpu"
@@ -60,6 +62,7 @@ class Exported:
             "status": (self.export.evidence.report or {}).get("status"),
             "verdict": (self.export.evidence.report or {}).get("verdict"),
             "files": [str(path) for path in self.files],
+            "domain": exported_domain(self.export),
             "translation": self.translation,
             "tried": self.tried.as_dict() if self.tried else None,
             "not_run": list(self.not_run),
@@ -80,11 +83,13 @@ def export(request: Request, emit: Emit, zygote: Zygote | None = None) -> Export
     emit("message", {"text": f"evidence: {_said(evidence)}"})
     prepared = prepare_export(task, evidence, request.options)
     layout = _layout(prepared, request.layout)
+    check_place(request.to, prepared.package, layout, request.replace)
     writer = find_format(layout)
     translation = _judge(request, prepared, emit, zygote)
     version = next_version(request.to, prepared.digest)
     emit("message", {"text": f"writing {prepared.package} {version}, operators in {prepared.namespace}"})
     files = dict(writer(prepared, version))
+    check_files(request.to, files)
     tried, not_run = None, ["build and tests of the package, as asked" if not request.build else ""]
     if request.build:
         tried = _try(prepared, dict(find_trial(layout)(prepared, version, files)), emit)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kforge.export.domain import box
 from kforge.export.package import domain, launching_source
 from kforge.export.templates import plain_file, render_template
 from kforge.export.tensor_maps import MODULE, python_file, takes_maps
@@ -214,8 +215,7 @@ def facts(export: Export) -> list[str]:
             lines.append(f"{name}: {export.interface.constants[name]!r}, the one value that was verified.")
         elif argument.schema == "Tensor":
             at = list(argument.dtypes)
-            sizes = " x ".join(str(lo) if lo == hi else f"{lo}..{hi}" for lo, hi in argument.sizes) or "a number"
-            lines.append(f"{name}: {' or '.join(at)}, {sizes}, any strides.")
+            lines.append(f"{name}: {' or '.join(at)}, {box(argument.sizes)}, any strides.")
         else:
             lines.append(f"{name}: one of {', '.join(map(repr, argument.values))}.")
     if export.interface.mutated:

@@ -116,7 +116,7 @@ def read_interface(
     bound = [c for v, c in calls.items() if c is not None and (v in judged or report is None)]
     if not bound:
         raise ExportError(f"{task.path.name}: none of its input variants was judged")
-    inputs, constants = _inputs(code, translated, bound, judged_sizes(task, calls, report))
+    inputs, constants = _inputs(code, translated, bound, judged_sizes(report, list(_tensors(bound[0]))))
     named = _named(tensors, translated.state, {a.name for a in inputs})
     state = [
         Argument(

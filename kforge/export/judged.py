@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kforge.task import Task
 
-_CASE = re.compile(r"variant (\d+)(?:, shape ([^,]+))?")
+_CASE = re.compile(r"variant (\d+)")
 
 
 def unjudged_kernels(names: Iterable[str], report: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -33,43 +33,18 @@ def judged_variants(report: Mapping[str, Any] | None) -> set[int]:
     return {int(m[1]) for c in cases if c["passed"] and (m := _CASE.match(c["label"]))}
 
 
-def judged_sizes(
-    task: Task, calls: Mapping[int, Mapping[str, Any] | None], report: Mapping[str, Any] | None
-) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Per tensor input the least and the largest size of each dimension that the report's passed cases had."""
-    import torch
+def judged_sizes(report: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Per tensor input the least and the largest size of each dimension that the report's passed cases had.
 
-    from kforge.environment.preparation import Prepared
-    from kforge.environment.shapes import derive
-
-    if report is None:
-        return {}
-    cases = {m.groups() for c in report["cases"] if c["passed"] and (m := _CASE.match(c["label"]))}
-    prepared = None
-    found: dict[str, list[tuple[int, ...]]] = {}
-    for text, kind in sorted(cases, key=lambda c: (c[0], c[1] or "")):
-        variant = int(text)
-        if variant >= task.n_variants:
-            continue
-        call = calls[variant]
-        if call is None:
-            continue
-        leaves = {n: v for n, v in call.items() if isinstance(v, torch.Tensor)}
-        shapes: dict[str, tuple[int, ...]] = {n: tuple(v.shape) for n, v in leaves.items()}
-        if kind is not None and kind != "given":
-            prepared = prepared or Prepared(task, "cpu", task.path.parent)
-            sizes = prepared.sizes(variant)
-            new = derive(sizes, kind)
-            if new is None or len(sizes.symbols) != len(leaves):
-                continue
-            resized = [
-                tuple(n if s is None else new[s] for s, n in zip(symbols, shape, strict=True))
-                for symbols, shape in zip(sizes.symbols, sizes.shapes, strict=True)
-            ]
-            shapes = dict(zip(leaves, resized, strict=True))
-        for name, shape in shapes.items():
-            found.setdefault(name, []).append(shape)
-    return {n: tuple(size_range(s[d] for s in shapes) for d in range(len(shapes[0]))) for n, shapes in found.items()}
+    names: of the candidate's inputs; where these are not the reference's, the inputs are told by their order. Empty for
+    a report that does not say.
+    """
+    found = {
+        name: tuple((low, high) for low, high in pairs) for name, pairs in ((report or {}).get("sizes") or {}).items()
+    }
+    if not set(names) <= found.keys():
+        found = dict(zip(names, found.values(), strict=True)) if len(found) == len(names) else {}
+    return {name: found[name] for name in names if name in found}
 
 
 def judged_mode(task: Task, reference: Any) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,8 +166,11 @@ def launching_source(export: Export, error: str, text: str | None = None) -> str
 
 
 def _identifier(task: Task) -> str:
-    """The task's name as one of Python."""
-    name = re.sub(r"\W", "_", task.name)
+    """The task's name as one of Python and C++: letters without accents, digits and _."""
+    bare = "".join(c for c in unicodedata.normalize("NFKD", task.name) if not unicodedata.combining(c))
+    name = re.sub(r"[^A-Za-z0-9_]", "_", bare)
+    if not name.strip("_"):
+        return "op"
     return f"op_{name}" if not name[0].isalpha() or keyword.iskeyword(name) else name
 
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from kforge import __version__
+from kforge.export.domain import box, exported_domain
 from kforge.export.filling import facts, summary
 from kforge.export.templates import plain_file, render_template
 from kforge.export.tensor_maps import takes_maps
@@ -67,6 +68,8 @@ def context(export: Export, version: str, layout: str) -> dict[str, Any]:
         "candidate": export.evidence.candidate.digest,
         "run": export.evidence.run,
         "outside": export.options.outside,
+        "box": box,
+        "domain": exported_domain(export),
         "module": export.code.module,
         "task": export.task.path.name,
         "kforge": __version__,

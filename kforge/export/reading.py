@@ -178,6 +178,15 @@ class _Reader:
         return KernelUse(variable, definition, module)
 
 
+def has_triton(text: str) -> bool:
+    """Whether a module holds kernels of Triton's. False for what is no Python."""
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return False
+    return any(isinstance(n, ast.FunctionDef) and any(map(_is_jit, n.decorator_list)) for n in body)
+
+
 def _is_jit(decorator: ast.expr) -> bool:
     """triton.jit, with or without arguments."""
     function = decorator.func if isinstance(decorator, ast.Call) else decorator

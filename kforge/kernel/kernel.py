@@ -157,7 +157,9 @@ class Kernel:
             return self._slow(args)
         if plan is None:
             return self._slow(args, key)
-        places = self._places(args, values) if self._maps else values
+        places = values
+        if self._maps and plan.pairs:
+            places = self._places(args, values)
         for a, b, a_extent, b_extent in plan.pairs:
             p, q = places[a], places[b]
             if p < q + b_extent and q < p + a_extent and (a, b, q - p) not in plan.disjoint:
@@ -168,7 +170,10 @@ class Kernel:
 
     def _places(self, args: tuple, values: list[Any]) -> list[Any]:
         """`values` with the addresses that tensor maps point to in their stead."""
-        return [args[i].x.data_ptr() if i in self._maps else v for i, v in enumerate(values)]
+        places = list(values)
+        for i in self._maps:
+            places[i] = args[i].x.data_ptr()
+        return places
 
     def _trace(self, args: tuple) -> None:
         """The call as an operator in a graph. Compiled code would drop the gradient without a word."""

@@ -86,15 +86,13 @@ def static_report(
         files = sorted(folder.glob("*.py")) if path.is_dir() else [path]
         declared = [call for file in files for call in declared_kernels(file.read_text())]
     made = [_prepare(name, keywords, folder, types or {}, element) for name, keywords in declared]
-
-    def report(kernel: tuple[Module, Definition, dict[str, str]]) -> dict[str, Any]:
-        module, definition, bound = kernel
-        sizes = {f"sizeof {name}": element_of(ctype).size for name, ctype in bound.items()}
-        constants = definition.foreseen(sizes, hooks.state.of(definition.name))
-        return _report(module, definition, constants, bound, arch).as_dict()
-
     with ThreadPoolExecutor(max_workers=BUILDS_AT_ONCE) as pool:  # the compiler works outside Python's lock
-        return list(pool.map(report, made))
+        return list(pool.map(lambda kernel: _foreseen(kernel[0], kernel[1], kernel[2], arch).as_dict(), made))
+
+
+def declared_report(kernel: Kernel, arch: str = DEFAULT_ARCH, element: str = "float") -> KernelResources:
+    """The figures of a Kernel that no call has configured, as `static_report` gives them."""
+    return _foreseen(kernel.module, kernel.definition, _bound(kernel.definition, {}, element), arch)
 
 
 def declared_kernels(source: str) -> list[tuple[str, dict[str, Any]]]:
@@ -178,7 +176,19 @@ def _prepare(
         source = folder / source
     module = Module(source, tuple(keywords.pop("include", ())), keywords.pop("compiler", "auto"))
     definition = Kernel(name, module, **keywords).definition
-    return module, definition, {n: types.get(n, canonical(s) or element) for n, s in definition.types.items()}
+    return module, definition, _bound(definition, types, element)
+
+
+def _bound(definition: Definition, types: Mapping[str, str], element: str) -> dict[str, str]:
+    """The C type of each of a kernel's type names."""
+    return {n: types.get(n, canonical(s) or element) for n, s in definition.types.items()}
+
+
+def _foreseen(module: Module, definition: Definition, bound: Mapping[str, str], arch: str) -> KernelResources:
+    """The report at the constants of a call of which nothing but its element types is known."""
+    sizes = {f"sizeof {name}": element_of(ctype).size for name, ctype in bound.items()}
+    constants = definition.foreseen(sizes, hooks.state.of(definition.name))
+    return _report(module, definition, constants, bound, arch)
 
 
 def _report(

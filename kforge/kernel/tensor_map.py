@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kforge.errors import LaunchError
@@ -38,7 +38,7 @@ _MAGIC = 0x50414D54_4546524B
 MAX_MAPS = 4096
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # made anew for each call: plain attributes are the cheapest
 class TensorMap:
     """A view of `x` whose boxes a kernel copies to and from shared memory by `cp.async.bulk.tensor`.
 
@@ -57,25 +57,17 @@ class TensorMap:
     oob: str = "zero"
     tf32: bool = False
 
-    @cached_property
-    def key(self) -> tuple:
-        """All that two calls must share to be encoded alike, but for the address. A map is made anew for each call."""
-        x = self.x
-        return (
-            x.shape,
-            x.stride(),
-            x.dtype,
-            x.get_device(),
-            tuple(self.box),
-            self.swizzle,
-            self.l2,
-            self.oob,
-            self.tf32,
-        )
+    key: tuple = field(init=False, repr=False)
+    """All that two calls must share to be encoded alike, but for the address."""
+
+    def __post_init__(self) -> None:
+        x = self.x  # something else is refused where it is passed
+        layout = (x.shape, x.stride(), x.dtype, x.get_device()) if hasattr(x, "get_device") else ()
+        self.key = (*layout, *self.box, self.swizzle, self.l2, self.oob, self.tf32)
 
     def encode(self, where: str) -> bytes:
         """The 128 bytes; cached by pointer, shape, strides and options. where: for errors, the argument's name."""
-        key = (self.x.data_ptr(), *self.key)
+        key = (self.x.data_ptr(), self.key)
         found = _encoded.get(key)
         if found is None:
             found = _emulated(self, where) if self.x.device.type == "cpu" else _on_gpu(self, where)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -13,6 +14,7 @@ from kforge.errors import LaunchError
 
 T = TypeVar("T")
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], dict[Hashable, tuple[tuple, Any]]]] = {}
+_anew = 0  # how many `anew` are open
 
 
 def prepared(param: torch.Tensor, fn: Callable[[torch.Tensor], T]) -> T:
@@ -24,7 +26,7 @@ def prepared(param: torch.Tensor, fn: Callable[[torch.Tensor], T]) -> T:
     the same code, defaults and captured values. LaunchError when it would be computed during CUDA graph capture, where
     it would hold nothing before the first replay.
     """
-    if is_compiling() or param.is_inference():
+    if is_compiling() or param.is_inference() or _anew:
         with torch.no_grad():
             return fn(param)
     state = (param.data_ptr(), param._version, param.dtype, param.device, param.shape, param.stride())
@@ -47,9 +49,20 @@ def prepared(param: torch.Tensor, fn: Callable[[torch.Tensor], T]) -> T:
     return value
 
 
-def forget() -> None:
-    """Drop all derived weights: what is asked for next is derived again. For timing what that costs."""
-    _cache.clear()
+@contextmanager
+def anew() -> Iterator[None]:
+    """Derive weights in every call, graph captures included, and keep nothing: a call costs all that it costs."""
+    global _anew
+    _anew += 1
+    try:
+        yield
+    finally:
+        _anew -= 1
+
+
+def held() -> bool:
+    """Whether this process holds derived weights."""
+    return any(results for _, results in _cache.values())
 
 
 def _identity(fn: Callable[..., Any]) -> Hashable:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.errors import ChildFailed, KforgeError
 from kforge.profiling.evidence import KernelEvidence, KernelSass, plain_name
 from kforge.profiling.sources import Unavailable
+from kforge.worker.answers import count, seconds
 
 if TYPE_CHECKING:
+    from kforge.kernel.candidate import Candidate
     from kforge.profiling.sources.ncu import Profiled
     from kforge.task import Cost
 
 AT_ONCE = 4  # disassemblers
+# What no kernel exceeds on any device: a child that says more is lying.
+MOST_REGISTERS, MOST_LOCAL, MOST_SHARED, MOST_GRID = 255, 512 << 10, 1 << 20, (1 << 31) - 1
 
 
 def disassembled(
@@ -91,16 +97,48 @@ def static_kernels(rows: Sequence[Mapping[str, Any]], files: Sequence[str], fold
 
     rows come from a candidate's process: ChildFailed where they have another form, or name a cubin outside `folder`.
     """
-    try:
+    with described():
         cubins = {str(row["name"]): cubin_in(folder, row) for row in rows}
         kernels = [from_report(row, cubins[str(row["name"])]) for row in rows]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ChildFailed("protocol", f"a malformed description of a kernel: {error!r}") from error
     try:
         found = disassembled(kernels, cubins, files)
     except Unavailable:
         found = {}
     return tuple(replace(k, sass=found.get(k.name)) for k in kernels)
+
+
+@contextmanager
+def described() -> Iterator[None]:
+    """Around the reading of what a candidate's process says of its kernels: ChildFailed where it has another form."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ChildFailed("protocol", f"a malformed description of a kernel: {error!r}") from error
+
+
+def made_by_others(candidate: Candidate) -> bool:
+    """Whether kernels are made by what compiles in the candidate's own process: Triton, load_inline and the like."""
+    text = candidate.files.get(candidate.module, "")
+    return any(maker in text for maker in ("triton", "helion", "cupy", "pycuda", "cpp_extension"))
+
+
+def geometry(row: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Grid and block of a launch. ValueError for what no device can launch."""
+    grid, block = (tuple(count(n, most) for n in row[key]) for key, most in (("grid", MOST_GRID), ("block", 1024)))
+    if not (len(grid) == len(block) == 3 and 0 < prod(block) <= 1024):
+        raise ValueError(f"no launch: grid {grid}, block {block}")
+    return grid, block
+
+
+def _with_figures(kernel: KernelEvidence, row: Mapping[str, Any], shared: str) -> KernelEvidence:
+    """With what the compiler says of it, within what any device has. shared: the name of static shared memory."""
+    return replace(
+        kernel,
+        registers=count(row["registers"], MOST_REGISTERS),
+        spill_bytes=count(row["spill_bytes"]),
+        stack=count(row["stack"], MOST_LOCAL),
+        shared=count(row[shared], MOST_SHARED),
+    )
 
 
 def cubin_in(folder: Path, row: Mapping[str, Any]) -> Path:
@@ -115,30 +153,31 @@ def from_report(row: Mapping[str, Any], cubin: Path) -> KernelEvidence:
     """A row of the static report: no launch is known, so occupancy is what the report could say."""
     name = str(row["name"])
     share = row.get("occupancy")
-    return KernelEvidence(
+    kernel = KernelEvidence(
         name=name,
         symbol=symbol_in(cubin, name),
-        registers=int(row["registers"]),
-        spill_bytes=int(row["spill_bytes"]),
-        stack=int(row["stack"]),
-        shared=int(row["shared"]),
-        occupancy=None if share is None else float(share),
+        occupancy=None if share is None else _share(share),
         occupancy_limit=str(row.get("occupancy_limit", "")) if share is not None else "",
     )
+    return _with_figures(kernel, row, "shared")
+
+
+def _share(value: Any) -> float:
+    share = seconds(value)
+    if share > 1:
+        raise ValueError(f"an occupancy of {share:g}")
+    return share
 
 
 def from_launch(row: Mapping[str, Any]) -> KernelEvidence:
     """A row of worker/profiled.py; geometry and occupancy are added by whoever knows the architecture."""
-    return KernelEvidence(
+    kernel = KernelEvidence(
         name=str(row["kernel"]),
         symbol=str(row["symbol"]),
         file=str(row["file"]),
-        registers=int(row["registers"]),
-        spill_bytes=int(row["spill_bytes"]),
-        stack=int(row["stack"]),
-        shared=int(row["static_shared"]),
-        launches=int(row["count"]),
+        launches=count(row["count"]),
     )
+    return _with_figures(kernel, row, "static_shared")
 
 
 def counted(cost: Cost | None) -> dict[str, float]:
@@ -161,17 +200,14 @@ def products(cost: Cost | None) -> tuple[str, ...]:
 
 
 def longest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """One launch a kernel: the one with most threads."""
+    """One row a kernel: of its launches the one with most threads."""
     best: dict[str, Mapping[str, Any]] = {}
 
     def threads(row: Mapping[str, Any]) -> int:
-        total = 1
-        for n in (*row["grid"], *row["block"]):
-            total *= int(n)
-        return total
+        return prod((*geometry(row)[0], *geometry(row)[1])) if "kernel" in row else 0
 
     for row in rows:
-        name = str(row["kernel"])
+        name = str(row["kernel"] if "kernel" in row else row["name"])
         if name not in best or threads(row) > threads(best[name]):
             best[name] = row
     return list(best.values())
@@ -181,9 +217,10 @@ def symbol_in(cubin: Path, name: str) -> str:
     """The symbol of a kernel in a build of the cache."""
     try:
         names = json.loads((cubin.parent / "build.json").read_text())["names"]
-    except (OSError, ValueError, KeyError) as error:
+        pairs = {str(expression): str(symbol) for expression, symbol in names.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KforgeError(f"the build report of {name} cannot be read: {error}") from error
-    for expression, symbol in names.items():
+    for expression, symbol in pairs.items():
         if plain_name(expression) == plain_name(name):
-            return str(symbol)
+            return symbol
     return name

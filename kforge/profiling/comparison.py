@@ -396,3 +396,14 @@ class Comparison:
             warm.rounds = [tuple(found)]
             self.sides.append(warm)
         self._stage("warm", begin)
+
+    def measure_amortised(self) -> None:
+        """The candidate's plain calls without what deriving weights costs: beside its figures, never for a verdict."""
+        plain = next((s for s in self.sides if (s.name, s.wrapper) == (CANDIDATE, "plain") and s.rounds), None)
+        if plain is None or not self.armed.derived:
+            return
+        count = min(50, self._iterations(median(pooled(plain.rounds)) * 1e-3))
+        self.child.time(_LEAD, wrapper="amortised")
+        found = Side(CANDIDATE, "amortised", plain.batch, plain.call_s)
+        found.rounds = [tuple(self.child.time(count, wrapper="amortised").ms)]
+        self.sides.append(found)

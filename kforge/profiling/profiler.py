@@ -18,13 +18,17 @@ from kforge.errors import ChildFailed, MisalignedError, MissingError
 from kforge.kernel.ctypes_table import element_of
 from kforge.kernel.occupancy import occupancy
 from kforge.profiling.builds import (
+    MOST_SHARED,
     attributed,
     counted,
     cubin_in,
+    described,
     disassembled,
     from_launch,
     from_report,
+    geometry,
     longest,
+    made_by_others,
     products,
     with_counters,
 )
@@ -32,7 +36,7 @@ from kforge.profiling.ceilings import Ceilings
 from kforge.profiling.evidence import Evidence, KernelEvidence, KernelSass, Missing, Power, plain_name
 from kforge.profiling.sources import Unavailable
 from kforge.profiling.stage import confirmed, stage_one
-from kforge.worker import walled
+from kforge.worker import answers, walled
 
 if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
     from kforge.worker import Child, Zygote
 
 TRACE_S = 20.0  # for the emulator's trace of one call
+CALL_S, BUILD_S = 20.0, 120.0  # for one call or import of the candidate, for the compiler
+LONG_S = 60.0  # for what takes many calls of it on a GPU
 TRACED_BYTES = 16 << 20  # of inputs that are traced in place of counters
 
 
@@ -112,7 +118,7 @@ class Profiler:
         with self._child("build", "cpu") as child:
             with self._timed("build"):
                 element = element_of(tensor for _, tensor in tensors(call_leaves(self.call)))
-                self._take(child.resources(self.candidate, self.arch, element))
+                self._take(child.resources(self.candidate, self.arch, element, timeout_s=BUILD_S))
             with ThreadPoolExecutor(1) as pool:  # the disassembler beside the trace
                 sass = pool.submit(self._disassemble)
                 self._trace(child, self.call)
@@ -162,7 +168,7 @@ class Profiler:
 
         with self._timed("build"), self._child("build") as child:
             self._load(child)
-            child.warm(self.call)
+            child.warm(self.call, timeout_s=BUILD_S)
         wall: float | None = None
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(2))
@@ -172,8 +178,8 @@ class Profiler:
             with self._child("run") as child:
                 self._load(child, timer=self.timed)
                 with self._timed("launches"):
-                    rows = child.write_launches(self.call)
-                    self._take(longest(rows))
+                    rows = child.write_launches(self.call, timeout_s=CALL_S)
+                    self._take(rows)
                 if self.timed:
                     with self._timed("times"), gpu_lock(self.device):
                         self.candidate_us, wall = times(child, self.call)
@@ -266,12 +272,11 @@ class Profiler:
     # putting together
 
     def _take(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Kernels from the build report, or from written launches. ChildFailed("protocol"): rows of another form."""
-        try:
-            for row in rows:
+        """Kernels from the build report, or the longest of the written launches of each. ChildFailed("protocol"): rows
+        of another form, or with figures that no kernel has."""
+        with described():
+            for row in longest(rows):
                 self._take_one(row)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ChildFailed("protocol", f"a malformed description of a kernel: {error!r}") from error
 
     def _take_one(self, row: Mapping[str, Any]) -> None:
         launched = "kernel" in row
@@ -279,8 +284,8 @@ class Profiler:
         self.cubins[name] = cubin = cubin_in(self.folder, row)
         self.kernels.append(from_launch(row) if launched else from_report(row, cubin))
         if launched:
-            grid, block = (tuple(map(int, row[key])) for key in ("grid", "block"))
-            self._update(name, grid=grid, block=block, dynamic=int(row["shared"]))
+            grid, block = geometry(row)
+            self._update(name, grid=grid, block=block, dynamic=answers.count(row["shared"], MOST_SHARED))
 
     def _update(self, name: str, *, dynamic: int = 0, **fields: Any) -> None:
         """Fields of the kernel that a launch was of; its occupancy follows from block and shared memory."""
@@ -349,7 +354,8 @@ class Profiler:
         from kforge.worker import Limits
 
         device = device or self.device
-        limits = Limits(call_s=120.0 if phase == "build" else 60.0)
+        compiles = phase == "build" and made_by_others(self.candidate)  # when it is imported, or at its first call
+        limits = Limits(call_s=BUILD_S if compiles else CALL_S if device == "cpu" or phase == "build" else LONG_S)
         if device != "cpu":
             with self.zygote.fork(self.folder, device, phase, limits) as child:
                 yield child

@@ -22,7 +22,7 @@ class Samples:
     """Milliseconds per call of one side under one wrapper, all rounds in order (the fields of report.Samples)."""
 
     name: str  # candidate | eager | compile_default | ...
-    wrapper: str  # plain | graph | replay | warm
+    wrapper: str  # plain | graph | replay | warm | amortised
     ms: tuple[float, ...]
     rounds: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 

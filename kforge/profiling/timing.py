@@ -67,6 +67,7 @@ def time_against(
             match.add_baseline(name, fn, slowest_call_s)
         match.stages["baselines"] = time.perf_counter() - started
         match.measure()
+        match.measure_amortised()
         if on_gpu and match.doubtful():
             match.measure_replays()
         if warm and on_gpu:

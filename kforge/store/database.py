@@ -17,6 +17,7 @@ from kforge.errors import KforgeError, StoreError
 from kforge.store.faults import reason, storing
 
 EAGER_BYTES = 4 << 20  # a file up to here is checked whenever it is opened: a few milliseconds
+BESIDE_BYTES = 64 << 10
 CHECKED_S = 86_400.0  # a larger one once a day, since a check reads all of it; damage met on the way is said as well
 ELSEWHERE = "choose another folder by KFORGE_STATE, or `state` in kforge.toml"
 
@@ -58,8 +59,13 @@ class Database:
             self._check(fixed)
         except (OSError, sqlite3.Error) as error:
             self._db.close()
-            words = f"{self.path} cannot be used as {self.purpose}: {reason(error)}"
-            raise StoreError(words, f"move it away, or {ELSEWHERE}") from error
+            words = f"{self.path} cannot be used as {self.purpose}"
+            full = _is_full(self.path.parent)
+            refused = full or getattr(error, "sqlite_errorname", "").startswith(("SQLITE_IOERR", "SQLITE_FULL"))
+            raise StoreError(
+                f"{words}: {'the disk is full' if full else reason(error)}",
+                f"{'make room' if refused else 'move it away'}, or {ELSEWHERE}",
+            ) from error
         except KforgeError:
             self._db.close()
             raise
@@ -148,6 +154,15 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether there is no room for what SQLite keeps beside an open file; it tells that as an I/O error."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < BESIDE_BYTES
 
 
 def _statements(sql: str) -> Iterator[str]:

@@ -275,7 +275,8 @@ class Acting(App[int]):
         """Judge the candidate as the editor has it."""
         self.work(self._verify())
 
-    async def _verify(self) -> None:
+    async def _verify(self, plan: str = "") -> None:
+        """By the plan of the settings, or by this one."""
         if self._forgotten:
             await self._remind()
         module = self._module()
@@ -287,7 +288,8 @@ class Acting(App[int]):
         }
         files.pop(self.op.name, None)
         self.given = files
-        result = await self.ask("verify", module=str(module), files=files)
+        chosen = {"plan": plan} if plan else {}
+        result = await self.ask("verify", module=str(module), files=files, **chosen)
         self.given = {}
         self.progress.doing = ""
         if result is None:

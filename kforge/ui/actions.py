@@ -49,7 +49,7 @@ ACTIONS: dict[str, Action] = {
         Action("next_tab", "alt+t", "Next file", "the next tab of the editor"),
         Action("find", "ctrl+f", "Find", "find words in the file"),
         Action("find_next", "alt+n", "Find next", "the next place"),
-        Action("find_previous", "alt+b", "Find previous", "the place before"),
+        Action("find_previous", "alt+p", "Find previous", "the place before"),
         Action("go_to_line", "alt+g", "Go to line", "by its number"),
         Action("edit_outside", "alt+e", "Open in $EDITOR", "hand the file to your editor and come back"),
         Action("reload", "alt+r", "Reload", "take the file from disk, edits here are one undo away"),

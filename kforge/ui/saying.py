@@ -59,6 +59,8 @@ class Saying(Acting):
         """One slash command."""
         if name == "run":
             self.work(self._run(argument))
+        elif name == "verify":
+            self._verify_by(argument)
         elif name == "constraint":
             await self.ask("constrain", text=argument)
         elif name == "model":
@@ -75,6 +77,12 @@ class Saying(Acting):
                 self.profiled.discard(self.candidate)  # asked for by name: measured anew
             actions = {"profile": "show_profile", "diff": "show_diff", "undo": "undo_accept"}
             await self.run_action(actions.get(name, name))
+
+    def _verify_by(self, plan: str) -> None:
+        try:
+            self.work(self._verify(config.parse_plan(plan) if plan else ""))
+        except UsageError as error:
+            self.say_error(error)
 
     def _set_budget(self, argument: str) -> None:
         seconds, _, money = argument.partition(" ")

@@ -15,7 +15,8 @@ from kforge import config
 from kforge.errors import StoreError, UsageError
 from kforge.ui import files
 
-_SENT = re.compile(r"(shift\+|ctrl\+)?f([1-9]|1\d|2[0-4])|alt\+[a-z0-9]|ctrl\+[a-gk-ln-z]")
+# alt and b or f: a terminal sends the same for a word to the left or right
+_SENT = re.compile(r"(shift\+|ctrl\+)?f([1-9]|1\d|2[0-4])|alt\+[ac-eg-z0-9]|ctrl\+[a-gk-ln-z]")
 THEMES = ("dark", "light", "contrast")
 
 
@@ -80,7 +81,7 @@ def _keys(table: Mapping[str, Any], place: str) -> dict[str, str]:
             if not _SENT.fullmatch(one):
                 raise UsageError(
                     f"{place}: keys.{name}: {one!r} does not arrive from every terminal, or is needed to type",
-                    "F-keys, alt and a letter or digit, ctrl and a letter but h, i, j, m work",
+                    "F-keys, alt and a letter but b and f, or a digit, ctrl and a letter but h, i, j, m work",
                 )
         keys[name] = key
     used: dict[str, str] = {}

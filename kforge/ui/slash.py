@@ -28,6 +28,7 @@ SLASH = {
     for s in (
         Slash("run", "[search]", "let the engine, or the model that is set, look for a faster kernel"),
         Slash("stop", "", "stop the work in progress, its processes included"),
+        Slash("verify", "[plan]", "judge the candidate by this input plan: quick, standard or full"),
         Slash("profile", "", "say why the candidate is as fast as it is"),
         Slash("diff", "", "show what the candidate changes"),
         Slash("accept", "", "look at the evidence, then put the candidate beside op.py"),

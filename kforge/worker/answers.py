@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kforge.task.call import Call
 
 _MOST_ROWS = 10_000
+_LONGEST_NAME = 120
+_MOST = (1 << 63) - 1
 
 
 @contextmanager
@@ -41,30 +43,44 @@ def failure(answer: Mapping[str, Any], log: str) -> ChildFailed:
     return ChildFailed(kind, str(answer.get("text", "")), log, details)
 
 
-def load_reply(answer: Mapping[str, Any], seconds: float) -> LoadReply:
+def count(value: Any, most: int = _MOST) -> int:
+    """A whole number that something was counted or measured to be: 0 to `most`. A lying child may name any."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r:.40} is no number from 0 to {most}")
+    return value
+
+
+def seconds(value: Any) -> float:
+    """A time, in whatever unit: finite and not negative."""
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise ValueError(f"{value!r:.40} is no time")
+    return float(value)
+
+
+def load_reply(answer: Mapping[str, Any], took_s: float) -> LoadReply:
     """Which keys of the state did not fit."""
     names = {k: tuple(map(str, answer[k])) for k in ("missing", "unexpected", "mismatched", "redirected")}
-    return LoadReply(**names, seconds=seconds)
+    return LoadReply(**names, seconds=took_s)
 
 
 def armed(answer: Mapping[str, Any]) -> Armed:
     """What can be timed, and what each wrapper lacks."""
     problems = {str(name): str(text) for name, text in answer["problems"].items()}
-    times = {name: float(answer[name]) for name in ("seconds", "once_s", "first_s", "host_us")}
-    return Armed(**times, problems=problems)
+    times = {name: seconds(answer[name]) for name in ("seconds", "once_s", "first_s", "host_us")}
+    return Armed(**times, problems=problems, derived=bool(answer.get("derived")))
 
 
 def recorded(answer: Mapping[str, Any]) -> Recorded:
     """Which launches are kept."""
-    return Recorded(int(answer["launches"]), float(answer["seconds"]), tuple(map(str, answer["left_out"])))
+    return Recorded(count(answer["launches"]), seconds(answer["seconds"]), tuple(map(str, answer["left_out"])))
 
 
 def timings(answer: Mapping[str, Any], iterations: int) -> tuple[float, ...]:
     """Milliseconds of each call."""
     ms = answer["ms"]
-    if not isinstance(ms, list) or len(ms) != iterations or not all(type(t) is float and t >= 0 for t in ms):
+    if not isinstance(ms, list) or len(ms) != iterations or not all(type(t) is float for t in ms):
         raise ValueError("timings")
-    return tuple(ms)
+    return tuple(map(seconds, ms))
 
 
 def rows(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
@@ -75,12 +91,20 @@ def rows(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return found
 
 
+def names(answer: Mapping[str, Any]) -> list[str]:
+    """A list of names, each cut to a line's length."""
+    found = answer["names"]
+    if not isinstance(found, list) or len(found) > _MOST_ROWS or not all(type(name) is str for name in found):
+        raise ValueError("a malformed list of names")
+    return [name[:_LONGEST_NAME] for name in found]
+
+
 def inspected(answer: Mapping[str, Any]) -> list[Inspected]:
     """What each tool of the memory gate says."""
     return [
         Inspected(
             tool=str(row["mode"]),
-            seconds=float(row["seconds"]),
+            seconds=seconds(row["seconds"]),
             findings=tuple({str(k): v for k, v in finding.items()} for finding in rows(row, "findings")),
             skipped=str(row["skipped"]),
         )
@@ -88,19 +112,19 @@ def inspected(answer: Mapping[str, Any]) -> list[Inspected]:
     ]
 
 
-def kernel_times(answer: Mapping[str, Any]) -> list[KernelTime]:
-    """Device time by kernel."""
-    found = [KernelTime(str(row["name"]), float(row["us"]), int(row["count"])) for row in rows(answer, "kernels")]
-    if not all(math.isfinite(k.us) and k.us >= 0 for k in found):
-        raise ValueError("device times")
+def kernel_times(answer: Mapping[str, Any], wall_s: float) -> list[KernelTime]:
+    """Device time by kernel. wall_s: by the judge's clock, from asking to the answer: no launch takes longer."""
+    found = [KernelTime(str(row["name"]), seconds(row["us"]), count(row["count"])) for row in rows(answer, "kernels")]
+    if not all(k.us <= wall_s * 1e6 * max(1, k.count) for k in found):
+        raise ValueError("device times beyond the time of the call")
     return found
 
 
-def events(answer: Mapping[str, Any]) -> list[DeviceEvent]:
+def events(answer: Mapping[str, Any], wall_s: float) -> list[DeviceEvent]:
     """What the device did, in order."""
-    found = [DeviceEvent(str(row["name"]), float(row["start"]), float(row["us"])) for row in rows(answer, "events")]
-    if not all(math.isfinite(e.start) and math.isfinite(e.us) and e.us >= 0 for e in found):
-        raise ValueError("device events")
+    found = [DeviceEvent(str(row["name"]), float(row["start"]), seconds(row["us"])) for row in rows(answer, "events")]
+    if not all(math.isfinite(e.start) and e.us <= wall_s * 1e6 for e in found):
+        raise ValueError("device events beyond the time of the call")
     return sorted(found, key=lambda event: event.start)
 
 
@@ -129,7 +153,7 @@ def call_reply(
         return tensors[index]
 
     outputs = decode(answer["tree"], take)
-    count = len(used)
+    own = len(used)
     state = decode(answer["state"], take)
     named = isinstance(state, dict) and all(hasattr(value, "dtype") for value in state.values())
     if used != list(range(len(tensors))) or not named:
@@ -137,21 +161,21 @@ def call_reply(
     home = {storage: number for number, storage in reversed(list(enumerate(inputs)))}
     return CallReply(
         outputs=outputs,
-        output_metas=tuple(metas[:count]),
-        aliases={i: home[meta.storage] for i, meta in enumerate(metas[:count]) if meta.storage in home},
+        output_metas=tuple(metas[:own]),
+        aliases={i: home[meta.storage] for i, meta in enumerate(metas[:own]) if meta.storage in home},
         inputs_after=after,
         state_after=state,
-        launches={str(name): int(n) for name, n in answer["launches"].items()},
-        ops={str(name): int(n) for name, n in answer["ops"].items()},
-        threads=(int(answer["threads_before"]), int(answer["threads_after"])),
-        peak_bytes=None if answer["peak_bytes"] is None else int(answer["peak_bytes"]),
+        launches={str(name): count(n) for name, n in answer["launches"].items()},
+        ops={str(name): count(n) for name, n in answer["ops"].items()},
+        threads=(count(answer["threads_before"]), count(answer["threads_after"])),
+        peak_bytes=None if answer["peak_bytes"] is None else count(answer["peak_bytes"]),
         damage=str(answer["damage"]),
-        replays=int(answer["replays"]),
+        replays=count(answer["replays"]),
         rng_advanced=bool(answer["rng_advanced"]),
         reseeded=bool(answer["reseeded"]),
         hidden_told=bool(answer["hidden_told"]),
-        late=int(answer["late"]),
-        unbuilt=int(answer["unbuilt"]),
-        seconds=float(answer["seconds"]),
+        late=count(answer["late"]),
+        unbuilt=count(answer["unbuilt"]),
+        seconds=seconds(answer["seconds"]),
         wall_s=wall,
     )

@@ -95,6 +95,7 @@ class Server:
             "detach": self.detach,
             "resources": self.resources,
             "figures": self.figures,
+            "made": self.made,
             "load": self.load,
             "warm": self.warm,
             "call": self.call,
@@ -148,6 +149,10 @@ class Server:
         detail = {}
         if isinstance(error, KforgeError):
             detail = {"kind": error.kind, "message": error.message, "hint": error.hint}
+        elif self.device == "cpu" and type(error) is RuntimeError and "active drivers" in str(error):  # Triton's words
+            needed = "Triton's kernels run on a GPU alone"
+            hint = "judge it on a machine with a GPU"
+            detail = {"kind": EmulatorError.kind, "message": needed, "hint": hint, "gpu_only": needed}
         if isinstance(error, BuildError):
             detail["log"] = error.log[-_TEXT_LIMIT:]
         if isinstance(error, EmulatorError):
@@ -238,11 +243,27 @@ class Server:
             return {"kernels": static_report(self.folder, request["arch"], element=request["element"])}
 
     def figures(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The compiler's figures on what calls of this process have built."""
+        """The compiler's figures on kernels that are not `known`: as calls of this process have built them, with
+        `idle` the others too, as they are declared."""
         from kforge.kernel import hooks, kernel_report
+        from kforge.kernel.report import declared_report
 
-        reports = [kernel_report(kernel, request["arch"]) for kernel in hooks.kernels()]
-        return {"kernels": [found.as_dict() for report in reports for found in report]}
+        arch, found = request["arch"], []
+        with hooks.overrides(self.overrides):
+            for kernel in hooks.kernels():
+                if kernel.name in request["known"]:
+                    continue
+                if kernel.configurations:
+                    found += kernel_report(kernel, arch)
+                elif request["idle"]:
+                    found.append(declared_report(kernel, arch, request["element"]))
+        return {"kernels": [kernel.as_dict() for kernel in found]}
+
+    def made(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The names of the kernels that the candidate has made."""
+        from kforge.kernel import hooks
+
+        return {"names": sorted({kernel.name for kernel in hooks.kernels()})}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Import the module, construct ModelNew, move it, copy the state by name."""
@@ -296,6 +317,8 @@ class Server:
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """One observed call; its outputs and state stay here until the judge fetches copies."""
+        import torch
+
         from kforge.kernel import hooks
         from kforge.kernel.emulator.mode import thread_order
 
@@ -304,7 +327,9 @@ class Server:
             self.set_pattern(request["pattern"])
         silent = nullcontext() if request["launch"] else hooks.build_only()
         ordered = thread_order(request["order"]) if request["order"] else nullcontext()
-        with self.around(), silent, ordered, Observer(self.device, request["seed"], self.guard) as seen:
+        wanted = request["grad"] and not any(p.requires_grad for p in self.model.parameters())
+        grads = torch.enable_grad() if wanted else nullcontext()
+        with self.around(), grads, silent, ordered, Observer(self.device, request["seed"], self.guard) as seen:
             outputs = self.model(*args, **kwargs)
         return self.report(request, outputs, leaves, seen)
 

@@ -53,6 +53,9 @@ class Child(Exchange):
     ) -> None:
         """Send the start message; the child works on it while the judge goes on."""
         self._folder = folder
+        self._shelf.moved = (
+            self.device == "cpu" or guard is not None
+        )  # where answers are judged, not where calls are timed
         self._channel.send(
             {
                 "nonce": self._nonce,
@@ -139,6 +142,7 @@ class Child(Exchange):
         arch: str,
         element: str = "float",
         overrides: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
     ) -> list[dict[str, Any]]:
         """In phase build: what the compiler says of each declared kernel (kernel/report.py lists the fields).
 
@@ -147,22 +151,33 @@ class Child(Exchange):
         """
         self._clean(candidate)
         given = {kernel: dict(values) for kernel, values in (overrides or {}).items()}
-        answer = self._request("resources", arch=arch, element=element, overrides=given)
+        answer = self._request("resources", timeout_s=timeout_s, arch=arch, element=element, overrides=given)
         with self._well_formed():
             return answers.rows(answer, "kernels")
 
-    def figures(self, arch: str) -> list[dict[str, Any]]:
-        """In phase build, after `warm`: as `resources`, of what was built, with what a call needs. The child's word."""
-        answer = self._request("figures", arch=arch)
+    def figures(
+        self, arch: str, known: Iterable[str] = (), idle: bool = False, element: str = "float"
+    ) -> list[dict[str, Any]]:
+        """In phase build, after `warm`: as `resources`, of what was built, with what a call needs. The child's word.
+
+        known: names of kernels that are left out. idle: kernels that no call asked for are built as well.
+        """
+        answer = self._request("figures", arch=arch, known=list(known), idle=idle, element=element)
         with self._well_formed():
             return answers.rows(answer, "kernels")
+
+    def made(self) -> list[str]:
+        """Names of the Kernels that the candidate has made, by the child's word."""
+        answer = self._request("made")
+        with self._well_formed():
+            return answers.names(answer)
 
     def probe(self, script: Candidate) -> float:
         """Write a script and its sources, and run it as worker/probing.py says; what it prints is in `log`. Seconds."""
         self._clean(script)
         answer = self._request("probe", script=script.module)
         with self._well_formed():
-            return float(answer["seconds"])
+            return answers.seconds(answer["seconds"])
 
     @property
     def _awake_s(self) -> float:
@@ -186,15 +201,16 @@ class Child(Exchange):
         self._steady[self.device] = found[0]
         return found
 
-    def warm(self, call: Call) -> float:
+    def warm(self, call: Call, timeout_s: float | None = None) -> float:
         """In phase build: call once on stand-ins of the same shapes, layouts and alignment, values not sent.
 
         Kernels build and do not launch. Returns seconds.
         """
         packed = pack((call.args, call.kwargs))
-        answer = self._request("warm", tree=packed.tree, tree_metas=[meta.as_json() for meta in packed.metas])
+        metas = [meta.as_json() for meta in packed.metas]
+        answer = self._request("warm", timeout_s=timeout_s, tree=packed.tree, tree_metas=metas)
         with self._well_formed():
-            return float(answer["seconds"])
+            return answers.seconds(answer["seconds"])
 
     def call(
         self,
@@ -206,6 +222,7 @@ class Child(Exchange):
         pattern: int | None = None,
         launch: bool = True,
         order: int = 0,
+        grad: bool = False,
         timeout_s: float | None = None,
     ) -> CallReply:
         """Call ModelNew on copies of the inputs and bring everything it did back.
@@ -214,11 +231,13 @@ class Child(Exchange):
         them, "any" does not care. seed: torch.manual_seed before the call. state: none | buffers | all. pattern: the
         byte that memory fresh from now on holds (on the CPU), None: as it was. launch: False for a call in which no
         Kernel launches, which shows what is done without them. order: of threads on the emulator, 0 for its own.
+        grad: with gradients enabled, unless the module has parameters that want them.
         """
         packed = pack((call.args, call.kwargs))
         buffers = self._buffers_for(packed, place)
         self._previous = buffers
         fields = {"seed": seed, "state": state, "pattern": pattern, "launch": launch, "order": order}
+        fields |= {"grad": grad}
         return self._observed("call", call, packed, buffers, timeout_s, **fields)
 
     def call_armed(self, call: Call, wrapper: str, timeout_s: float | None = None) -> CallReply:
@@ -307,27 +326,31 @@ class Child(Exchange):
 
     def kernel_times(self, call: Call) -> list[KernelTime]:
         """On a GPU: device time by kernel of one call, as the profiler in the child's process says."""
+        begin = time.perf_counter()
         answer = self._with_inputs("kernel_times", call)
         with self._well_formed():
-            return answers.kernel_times(answer)
+            return answers.kernel_times(answer, time.perf_counter() - begin)
 
     def prime_profiler(self) -> float:
         """Start the profiler in the child, so that `timeline` need not; seconds that it took."""
         answer = self._request("prime_profiler")
         with self._well_formed():
-            return float(answer["seconds"])
+            return answers.seconds(answer["seconds"])
 
     def timeline(self, call: Call) -> tuple[list[KernelTime], list[DeviceEvent]]:
         """As `kernel_times`, and each piece of work with its beginning."""
+        begin = time.perf_counter()
         answer = self._with_inputs("kernel_times", call)
+        wall = time.perf_counter() - begin
         with self._well_formed():
-            return answers.kernel_times(answer), answers.events(answer)
+            return answers.kernel_times(answer, wall), answers.events(answer, wall)
 
     def nsys_events(self, call: Call, timeout_s: float) -> tuple[list[DeviceEvent], str]:
         """In phase build on a GPU: one call in a process of its own under nsys; in words why nothing is known."""
+        begin = time.perf_counter()
         answer = self._with_inputs("nsys_events", call, 2 * timeout_s + 10.0, limit_s=timeout_s)
         with self._well_formed():
-            return answers.events(answer), str(answer["skipped"])
+            return answers.events(answer, time.perf_counter() - begin), str(answer["skipped"])
 
     def trace(self, budget_s: float, timeout_s: float) -> tuple[list[dict[str, Any]], str]:
         """The launches that `record` kept, traced: rows of worker/profiled.py, or in words why there are none."""
@@ -335,9 +358,9 @@ class Child(Exchange):
         with self._well_formed():
             return answers.rows(answer, "launches"), str(answer["skipped"])
 
-    def write_launches(self, call: Call) -> list[dict[str, Any]]:
+    def write_launches(self, call: Call, timeout_s: float | None = None) -> list[dict[str, Any]]:
         """On a GPU: one call whose launches are written for worker/replay.py; what is known of each without values."""
-        answer = self._with_inputs("write_launches", call)
+        answer = self._with_inputs("write_launches", call, timeout_s)
         with self._well_formed():
             return answers.rows(answer, "launches")
 

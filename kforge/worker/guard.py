@@ -13,14 +13,14 @@ import subprocess
 from pathlib import Path
 
 from kforge.errors import BuildError, MissingError
-from kforge.worker.poison import PATTERNS
+from kforge.worker.poison import PATTERNS, ZEROS
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-Wall")
 _WORDS = 2048
 # By pattern the byte of the bands: NaN in every floating format, whose weight of 0 still shows, then a large number,
 # which no maximum swallows.
-BANDS = {PATTERNS[0]: 0xFF, PATTERNS[1]: 0x7F}
+BANDS = {PATTERNS[0]: 0xFF, PATTERNS[1]: 0x7F, ZEROS: 0xFF}
 
 
 def library() -> Path:

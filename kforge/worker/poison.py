@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 PATTERNS = (0x7F, 0xFE)  # as float32 3.4e38 and -1.7e38
+ZEROS = 0  # as fresh memory often is where nobody watches: what a candidate does only there shows
 _M_PERTURB = -6
 
 

@@ -77,13 +77,15 @@ class Batch:
 @dataclass(frozen=True)
 class Armed:
     """By the child's clock: first_s of the first call (kernels load), once_s of a warmed-up one, host_us until a call
-    returns, the GPU not waited for. problems: wrappers that could not be made, with the reason."""
+    returns, the GPU not waited for. problems: wrappers that could not be made, with the reason. derived: the candidate
+    keeps derived weights, which all but `amortised` derive in each call."""
 
     seconds: float
     once_s: float
     problems: dict[str, str]
     first_s: float = 0.0
     host_us: float = 0.0
+    derived: bool = False
 
 
 @dataclass(frozen=True)

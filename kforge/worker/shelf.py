@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Sequence
 
 from kforge.worker.tensors import Buffer, DeviceMemory, Packed, make_memfd
 
 _BATCH = 32  # buffers announced in one message (64 descriptors fit)
 IDLE_BYTES = 2 << 30
+# Allocators of users give addresses of this alignment; a page's or a segment's beginning would tell the judge's memory.
+ALIGNED, PLACES = 512, 64
 
 
 class Shelf:
@@ -21,6 +24,7 @@ class Shelf:
         detach: Callable[[Sequence[int]], object],
     ) -> None:
         self.memory, self._attach, self._detach = memory, attach, detach
+        self.moved = memory is None  # whether storages begin anywhere in their allocations
         self._next_id = 0
         self._all: dict[int, Buffer] = {}
         self._idle: list[Buffer] = []
@@ -63,7 +67,11 @@ class Shelf:
     def _make(self, size: int, side: str) -> Buffer:
         self._next_id += 1
         on_host = side == "cpu" or self.memory is None
-        buffer = make_memfd(self._next_id, size) if on_host else self.memory.make(self._next_id, size)  # type: ignore[union-attr]
+        lead = ALIGNED * secrets.randbelow(PLACES) if self.moved else 0
+        if on_host:
+            buffer = make_memfd(self._next_id, size, lead)
+        else:
+            buffer = self.memory.make(self._next_id, size, lead)  # type: ignore[union-attr]
         self._all[buffer.id] = buffer
         return buffer
 

@@ -27,7 +27,8 @@ SEGMENT = 2 << 20  # granularity of a dedicated device allocation
 class Buffer:
     """One shared storage. `bytes`: uint8 tensor over it, on the device where views are built.
 
-    kind: memfd | ipc | staged (device memory private to each side, `host` is what they share).
+    kind: memfd | ipc | staged (device memory private to each side, `host` is what they share). lead: bytes of the
+    allocation before the storage, so that addresses are none that only a judge's memory has.
     """
 
     id: int
@@ -38,6 +39,7 @@ class Buffer:
     handle: str = ""
     fd: int = -1
     pointer: int = 0
+    lead: int = 0
     release: Callable[[], None] = field(default=lambda: None)
 
     @property
@@ -46,7 +48,9 @@ class Buffer:
         return str(self.bytes.device.type)
 
     def describe(self) -> dict[str, Any]:
-        return {"id": self.id, "nbytes": self.nbytes, "kind": self.kind, "handle": self.handle}
+        return {
+            "id": self.id, "nbytes": self.nbytes, "kind": self.kind, "handle": self.handle, "lead": self.lead
+        }  # fmt: skip
 
     def publish(self) -> None:
         """Make this side's writes visible to the other (only staging has to do something)."""
@@ -59,22 +63,23 @@ class Buffer:
             self.bytes.copy_(self.host)
 
 
-def make_memfd(buffer_id: int, nbytes: int) -> Buffer:
-    """A host buffer: page-aligned (thus 256-byte aligned), of fixed size. The caller sends `fd` and closes it."""
+def make_memfd(buffer_id: int, nbytes: int, lead: int = 0) -> Buffer:
+    """A host buffer of fixed size, `lead` bytes behind the beginning of a page. The caller sends `fd` and closes it."""
     fd = os.memfd_create("kforge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, max(nbytes, 1))
+    os.ftruncate(fd, lead + max(nbytes, 1))
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     try:
-        return Buffer(buffer_id, nbytes, "memfd", map_memfd(fd, nbytes), fd=fd)
+        return Buffer(buffer_id, nbytes, "memfd", map_memfd(fd, nbytes, lead), fd=fd, lead=lead)
     except OSError:  # a mapping takes a descriptor of its own
         os.close(fd)
         raise
 
 
-def map_memfd(fd: int, nbytes: int) -> Any:
+def map_memfd(fd: int, nbytes: int, lead: int = 0) -> Any:
     import torch
 
-    return torch.frombuffer(mmap.mmap(fd, max(nbytes, 1)), dtype=torch.uint8, count=max(nbytes, 1))
+    size = max(nbytes, 1)
+    return torch.frombuffer(mmap.mmap(fd, lead + size), dtype=torch.uint8, count=size, offset=lead)
 
 
 class DeviceMemory:
@@ -89,16 +94,16 @@ class DeviceMemory:
         self.reason = ""
         self._idle: dict[int, list[tuple[int, str]]] = {}
 
-    def make(self, buffer_id: int, nbytes: int) -> Buffer:
+    def make(self, buffer_id: int, nbytes: int, lead: int = 0) -> Buffer:
         """A device buffer; kind "staged" once IPC has been found missing (`reason` says why)."""
         import torch
 
         if self.ipc:
-            size = -(-max(nbytes, 1) // SEGMENT) * SEGMENT
+            size = -(-(lead + max(nbytes, 1)) // SEGMENT) * SEGMENT
             idle = self._idle.get(size)
             pointer, handle = idle.pop() if idle else self._allocate(size)
             if handle:
-                view = driver.view_bytes(pointer, max(nbytes, 1), self.device)
+                view = driver.view_bytes(pointer + lead, max(nbytes, 1), self.device)
                 return Buffer(
                     buffer_id,
                     nbytes,
@@ -106,6 +111,7 @@ class DeviceMemory:
                     view,
                     handle=handle,
                     pointer=pointer,
+                    lead=lead,
                     release=lambda: self._release(size, pointer, handle),
                 )
         staged = make_memfd(buffer_id, nbytes)
@@ -144,18 +150,19 @@ def attach(description: Mapping[str, Any], take_fd: Callable[[], int], device: s
     import torch
 
     number, nbytes, kind = description["id"], description["nbytes"], description["kind"]
+    lead = description["lead"]
     if kind == "ipc":
         pointer = driver.open_ipc_handle(description["handle"])
         return Buffer(
             number,
             nbytes,
             kind,
-            driver.view_bytes(pointer, max(nbytes, 1), device),
+            driver.view_bytes(pointer + lead, max(nbytes, 1), device),
             pointer=pointer,
             release=lambda: driver.close_ipc_handle(pointer),
         )
     fd = take_fd()
-    host = map_memfd(fd, nbytes)
+    host = map_memfd(fd, nbytes, lead)
     os.close(fd)
     if kind == "memfd":
         return Buffer(number, nbytes, kind, host)

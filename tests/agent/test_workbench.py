@@ -55,6 +55,7 @@ def test_an_equal_evaluation_is_given_again(small: Opened) -> None:
     assert bench.meter.evaluations == count
     again = bench.evaluate(RIGHT, "standard")
     assert bench.meter.evaluations == count + 1 and again.node is first.node
+    assert len(small.of("lesson")) == 1  # the larger plan taught the same
 
 
 def test_a_wrong_candidate_is_a_child_of_what_it_was_made_from(small: Opened) -> None:

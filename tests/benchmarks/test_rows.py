@@ -85,6 +85,22 @@ def test_a_profile_in_a_table() -> None:
     assert row_why.lines(profile)[-1] == "no counters: counters are denied"
 
 
+def test_goals_of_memory_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """The summary has means in the end and on the way, rows under 0.85 with a reason, and who is slower."""
+    row = {"workload": "near", "ms": 1.0, "floor_ms": 0.9, "share": 0.9, "speedup": 1.5, "interval": [1.4, 1.6]}
+    row |= {"no_room": False, "no_room_s": None, "best": {"5": 1.8, "15": 1.0, "60": 1.0}}
+    found = {"kernels": [], "findings": [["few loads in flight", "k", ["16 bytes"]]], "missing": []}
+    far = row | {"workload": "far", "share": 0.4, "speedup": 0.9, "interval": [0.88, 0.92], "profile": found}
+    full = row | {"workload": "full", "share": 1.0, "no_room": True, "no_room_s": 12.0, "interval": [0.98, 1.0]}
+    memory_rows.summary([row, far, full, {"workload": "none", "status": "no_candidate"}])
+    told = capsys.readouterr().out
+    assert "4 rows, 3 with a kernel; share: geomean 0.711 median 0.900; 1 under 0.85" in told
+    assert "after 5/15/60 tries: geomean 0.500/0.900/0.900" in told
+    assert "  far 0.400: few loads in flight in k: 16 bytes\n" in told
+    assert "1 rows without room, 1 known only after 10 s full" in told
+    assert "1 slower than the fastest baseline far: 0.90x" in told
+
+
 def test_profiles_take_so_many_seconds_a_row() -> None:
     """The first profile is free; a later one begins only where all of them stay within the seconds of all rows."""
     budget = row_why.Budget(seconds=5.0)

@@ -43,9 +43,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_accept_undo_and_export(project: Path) -> None:
     """An accepted candidate lies beside op.py, is exported from there, and undo takes it back."""
-    code, said, _ = kforge("accept", "shift.py", "out", cwd=project)
+    code, said, narrated = kforge("accept", "shift.py", "out", cwd=project)
     assert (code, said["status"], said["entry"]) == (0, "verified", 1)
     assert [Path(f).name for f in said["files"]] == ["shift_kforge.cu", "shift_kforge.py"]
+    assert said["domain"]["sizes"] == {"x": [[6, 6], [24, 24]]}
+    assert said["domain"]["left_out"] == ["input variants 1: not in plan quick"]
+    assert "judged on sizes x 6 x 24\n" in narrated
+    assert "kforge verify shift.py out/shift_kforge.py --plan full" in narrated
     options = ("--plan", "none", "--no-build")
     code, said, narrated = kforge("export", "shift_kforge.py", "--to", "package", *options, cwd=project)
     assert (code, said["package"], said["version"]) == (0, "shift_kernels", "0.1.0")

@@ -52,12 +52,10 @@ ENDINGS = [
     ({"top": "os._exit(0)"}, "op.py: loading failed: the process ended with exit code 0"),
     ({"inputs": "os._exit(3)"}, "op.py: get_inputs(): the process ended with exit code 3"),
     ({"reference": "os.kill(os.getpid(), signal.SIGSEGV)"}, "op.py: the reference: the process ended by SIGSEGV"),
-    ({"top": "sys.exit(0)"}, "op.py:5: loading failed: SystemExit: 0"),
     ({"top": "raise KeyboardInterrupt('mine')"}, "op.py:5: loading failed: KeyboardInterrupt: mine"),
-    ({"top": "class Odd(BaseException): pass\nraise Odd('a\\nb')"}, "op.py:6: loading failed: Odd: a"),
     (
-        {"reference": "raise type('Odd', (BaseException,), {})('b')"},
-        "op.py:9: the reference rejects its inputs: Odd: b",
+        {"reference": "raise type('Odd', (BaseException,), {})('a\\nb')"},
+        "op.py:9: the reference rejects its inputs: Odd: a",
     ),
 ]
 
@@ -93,12 +91,11 @@ os.fork()
     assert all((tmp_path / name).is_file() for name in value["files"])
 
 
-@pytest.mark.parametrize("plan", ["quick", "full"])
 @pytest.mark.parametrize(
-    ("variants", "message"),
+    ("plan", "variants", "message"),
     [
-        ("get_inputs, lambda: 1 / 0", "get_input_variants()[1]() raised ZeroDivisionError: division by zero"),
-        ("lambda: [torch.ones(2), 3]", "the reference rejects the inputs of variant 1: TypeError: "),
+        ("quick", "get_inputs, lambda: 1 / 0", "get_input_variants()[1]() raised ZeroDivisionError: division by zero"),
+        ("full", "lambda: [torch.ones(2), 3]", "the reference rejects the inputs of variant 1: TypeError: "),
     ],
 )
 def test_a_variant_that_fails(tmp_path: Path, variants: str, message: str, plan: str) -> None:

@@ -126,8 +126,54 @@ def test_what_has_no_pair_is_named(tmp_path: Path) -> None:
         _pair(task)
 
 
-def test_state_that_changes_has_no_pair(tmp_path: Path) -> None:
-    """Running statistics in training: one line says why there is no candidate."""
+def test_running_statistics_follow_the_forward(tmp_path: Path) -> None:
+    """A batch norm in training: outputs, gradients under every upstream, and statistics after each call as torch's."""
     text = NORM.replace("nn.LayerNorm(dim)", "nn.BatchNorm1d(dim)")
-    with pytest.raises(NoCandidate, match="running statistics"):
-        _pair(task_from(text, tmp_path))
+    task = task_from(text, tmp_path)
+    candidate = _compare(task, tmp_path)
+    model, reference = load_model(candidate, tmp_path)(40), task.make_reference()
+    model.load_state_dict(reference.state_dict())
+    for _ in range(2):
+        x = torch.randn(9, 40, requires_grad=True)
+        model(x).sum().backward()
+        reference(x)
+    for have, want in zip(model.buffers(), reference.buffers(), strict=True):
+        torch.testing.assert_close(have, want)
+
+
+def test_group_norm_in_two_kernels(tmp_path: Path) -> None:
+    """Statistics and the input's gradient by the kernel that has the group, the channels' sums by another."""
+    text = NORM.replace("nn.LayerNorm(dim)", "nn.GroupNorm(4, dim)").replace("randn(9, 40)", "randn(3, 40, 6)")
+    candidate = _compare(task_from(text, tmp_path), tmp_path)
+    body = candidate.files["op_kforge.py"].partition("def differentiate")[2].partition("\nclass ")[0]
+    assert {
+        line.split("(")[0].strip().rpartition("_")[0] for line in body.splitlines() if "  op_backward_" in line
+    } == {
+        "op_backward_1",
+        "op_backward_2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    (
+        ("nn.Conv2d(6, 6, 3, padding=1, stride=2, groups=6)", "2, 6, 9, 8"),
+        ("nn.Conv2d(3, 4, 3, padding=1, stride=2)", "2, 3, 9, 8"),
+    ),
+)
+def test_small_convolutions(layer: str, shape: str, tmp_path: Path) -> None:
+    """Depthwise filters, several a channel, and those with few terms: images, filters and biases."""
+    text = NORM.replace("nn.LayerNorm(dim)", layer).replace("randn(9, 40)", f"randn({shape})")
+    _compare(task_from(text, tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "how",
+    (
+        "(9, 4), mode='bilinear'",
+        "(25, 35), mode='bilinear'",
+    ),
+)
+def test_linear_upsampling(how: str, tmp_path: Path) -> None:
+    """Every element gathers its shares, in one kernel or, of many results, in one for each dimension."""
+    _compare(function_task(f"return F.interpolate(x, {how})", "torch.randn(2, 3, 5, 7)", tmp_path), tmp_path)

@@ -49,3 +49,18 @@ def test_dropout_in_eval_form_is_the_identity(tmp_path: Path) -> None:
     """In front of other work it leaves no trace in the kernel."""
     [candidate] = proposals(norm_task("nn.Dropout(0.5)", "torch.rand(8, 70)", tmp_path, after=" * 2"))
     assert "seed" not in candidate.files["op_kforge.cu"]
+
+
+def test_dropout_lies_as_its_operand(tmp_path: Path) -> None:
+    """A transposed input, as captured and where a contiguous one is given, and what comes out of a window."""
+    task = function_task("return F.dropout(x, 0.5, True)", "torch.rand(33, 20).t()", tmp_path)
+    [candidate] = proposals(task)
+    model, reference = load_model(candidate, tmp_path)(), task.make_reference()
+    with torch.no_grad():
+        for x in (torch.rand(33, 20).t(), torch.rand(20, 33), torch.rand(20, 66)[:, ::2]):
+            assert model(x).stride() == reference(x).stride()
+    body = "return F.dropout(F.max_pool2d(x, 2), 0.5, True)"
+    candidate = proposals(function_task(body, "torch.rand(2, 3, 8, 8) + 1", tmp_path))[0]
+    with torch.no_grad():
+        y = load_model(candidate, tmp_path)()(torch.rand(2, 3, 8, 8) + 1)
+    assert 0 < int((y == 0).sum()) < y.numel()

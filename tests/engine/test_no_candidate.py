@@ -14,7 +14,8 @@ from tests.engine.support import function_task, proposals
     ("body", "operator"),
     (
         ("return x @ x.t()", "mm"),
-        ("return torch.mode(x, -1)[0]", "mode"),
+        ("return torch.mode(x, -1)[0]", "mode"),  # of floats
+        ("return torch.bincount(x.int().flatten())", "bincount"),
         ("return torch.fft.fft(x).abs()", "fft"),
         ("return F.dropout2d(x[None], 0.5, training=True)", "bernoulli"),
         ("x.mul_(2)\nreturn x[1:]", "view as output"),

@@ -14,7 +14,7 @@ from kforge.engine.proposing import make_plan
 from kforge.errors import NoCandidate
 from kforge.kernel.candidate import Candidate
 from kforge.task import Call, Task, capture
-from tests.engine.support import compare, function_task, proposals
+from tests.engine.support import compare, function_task, load_model, proposals, task_from
 
 BOTH = "return torch.sort(x, dim=1, stable=True), torch.sort(x, dim=1, descending=True, stable=True)"
 
@@ -102,3 +102,37 @@ def test_rows_too_long_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NoCandidate) as caught:
         proposals(task)
     assert caught.value.operator == "sort"
+
+
+def test_one_of_the_first_few(tmp_path: Path) -> None:
+    """The k-th largest as a bound: the few that are chosen are in memory, and never an index for every element."""
+    body = "return x.masked_fill(x < x.topk(8)[0][..., -1:], -1.0)"
+    task = function_task(body, "torch.randn(4, 5000)", tmp_path)
+    candidate = proposals(task)[0]
+    text = candidate.files["op_kforge.py"]
+    assert "torch.empty((*x.shape[:-1], 8), dtype=torch.float32" in text and "torch.int64" not in text
+    compare(task, candidate, tmp_path, [task.make_call(), Call((torch.randn(3, 70),))])
+
+
+def test_rows_of_other_lengths(tmp_path: Path) -> None:
+    """Rows beyond what a block can hold are refused before a launch; many of them are none; a variant counts."""
+    task = function_task("return torch.sort(x, dim=1, stable=True)", "torch.randn(3, 70)", tmp_path)
+    model = load_model(proposals(task)[0], tmp_path)()
+    with torch.no_grad(), pytest.raises(ValueError, match="rows of at most 4096 elements; these have 4097"):
+        model(torch.randn(2, 4097))
+    more = task.path.read_text() + "\n\ndef get_input_variants():\n    return [lambda: [torch.randn({})]]\n"
+    assert proposals(task_from(more.format("5000, 9"), tmp_path))
+    with pytest.raises(NoCandidate, match="rows of more than 4096"):
+        proposals(task_from(more.format("2, 5000"), tmp_path))
+
+
+def test_most_frequent(tmp_path: Path) -> None:
+    """The least of the most frequent integers, in any dimension, and a place at which it stands; booleans, too."""
+    body = "return x.mode(0)[0], x.mode(-1, keepdim=True)[0], (x > 2).mode(-1)[0], x.mode(-1)[1]"
+    task = function_task(body, "torch.randint(5, (12, 33))", tmp_path)
+    model, x = load_model(proposals(task)[0], tmp_path)(), torch.randint(5, (9, 40))
+    with torch.no_grad():
+        *found, place = model(x)
+    *wanted, _ = task.make_reference()(x)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert torch.equal(x.gather(1, place[:, None]), wanted[1])

@@ -131,3 +131,11 @@ def test_refusals(body: str, operator: str, tmp_path: Path) -> None:
     with pytest.raises(NoCandidate) as caught:
         proposals(function_task(body, inputs, tmp_path, "x, y, i, j"))
     assert operator in caught.value.operator or "constant" in caught.value.operator
+
+
+def test_pairs_and_counts(tmp_path: Path) -> None:
+    """Each pair of vectors once; how often numbers occur, with weights, those beyond the last bin left out."""
+    body = "return F.pdist(x), F.pdist(x, 1.0), torch.bincount(i, minlength=7)[:7], torch.bincount(i, y, 7)[:5]"
+    inputs = "torch.randn(53, 6), torch.randint(9, (40,)), torch.randn(40)"
+    task = function_task(body, inputs, tmp_path, "x, i, y")
+    compare(task, proposals(task)[0], tmp_path)

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from kforge.engine.calls import batches, precision
+from kforge.engine.calls import batches, converted, precision
 from kforge.engine.emit.writer import write_candidate
+from kforge.engine.families import product_merged
 from kforge.engine.handlers import products
 from kforge.engine.proposing import make_plan
 from kforge.task import capture
-from tests.engine.support import function_task, load_model, proposals
+from tests.engine.support import function_task, load_model, proposals, task_from
 
-LIMIT = {"split": 1.5, "merged": 1.5, "scaled": 1.05}
+LIMIT = {"split": 1.5, "merged": 1.5, "scaled": 1.05, "converted": 1.05}
 """RMS error over that of what the scheme stands in for; the rule allows 2."""
 LEFT = {True: "x", False: "x.T"}
 RIGHT = {True: "w.T", False: "w"}
@@ -25,6 +26,7 @@ RIGHT = {True: "w.T", False: "w"}
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Schemes are used at sizes for which they would not pay."""
     monkeypatch.setattr(products, "pays", lambda *_: True)
+    monkeypatch.setattr(converted, "pays", lambda *_: True)
     monkeypatch.setattr(precision, "SMALL", 0)
     monkeypatch.setattr(precision, "LEAST_DEPTH", 0)
 
@@ -70,25 +72,45 @@ def kinds(depth: int, rows: int = 30, columns: int = 70) -> dict[str, tuple[torc
 
 @pytest.mark.parametrize(
     ("scheme", "layout"),
-    (("split", (True, True)), ("split", (False, False)), ("merged", (False, True)), ("scaled", (True, False))),
+    (
+        ("split", (True, True)),
+        ("split", (False, False)),
+        ("merged", (False, True)),
+        ("scaled", (True, False)),
+        ("converted", (True, False)),
+    ),
 )
 def test_errors(scheme: str, layout: tuple[bool, bool], tmp_path: Path) -> None:
     """At each layout of the operands the error against float64 stays at that of the product it replaces."""
     body = f"{LEFT[layout[0]]} @ {RIGHT[layout[1]]}"
-    shapes = [(30, 100) if layout[0] else (100, 30), (70, 100) if layout[1] else (100, 70)]
+    columns = 72 if scheme == "converted" else 70
+    shapes = [(30, 100) if layout[0] else (100, 30), (columns, 100) if layout[1] else (100, columns)]
     model = candidate_model(scheme, body, f"torch.randn{shapes[0]}, torch.randn{shapes[1]}", tmp_path)
     for depth in (100, 33):
-        for kind, (x, w) in kinds(depth).items():
+        for kind, (x, w) in kinds(depth, columns=columns).items():
             if depth != 100 and kind not in ("normal", "scales along the sum"):
                 continue
             exact = x.double() @ w.double()
-            base = tf32(x) @ tf32(w) if scheme == "scaled" else x @ w
+            base = tf32(x) @ tf32(w) if scheme in ("scaled", "converted") else x @ w
             got = model(x if layout[0] else x.T.contiguous(), w.T.contiguous() if layout[1] else w)
             assert got.shape == exact.shape
             allowed = LIMIT[scheme] * float((base - exact).square().mean().sqrt())
             allowed += 2**-24 * float(exact.square().mean().sqrt())  # where the baseline is exact, a unit
             rms = float((got - exact).square().mean().sqrt())
             assert rms <= allowed, f"{kind}, depth {depth}: {rms:.3g}, allowed {allowed:.3g}"
+
+
+def test_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The merged products of three shares of the depth, one of them short, are as exact as those of the whole; a depth
+    that makes one share, too."""
+    monkeypatch.setattr(product_merged, "LEAST_PARTS", 2)
+    model = candidate_model("merged", "x.T @ w.T", "torch.randn(400, 30), torch.randn(70, 400)", tmp_path)
+    for depth, kind in ((400, "normal"), (400, "one sign"), (33, "normal")):
+        x, w = kinds(depth)[kind]
+        base, exact = x @ w, x.double() @ w.double()
+        got = model(x.T.contiguous(), w.T.contiguous())
+        error, allowed = (float((v - exact).square().mean().sqrt()) for v in (got, base))
+        assert error <= LIMIT["merged"] * allowed + 2**-24 * float(exact.square().mean().sqrt()), (depth, kind)
 
 
 @pytest.mark.parametrize("scheme", ("split", "merged"))
@@ -142,3 +164,20 @@ def test_prediction() -> None:
     assert precision.pays("split", 2048, 4096, 8192) and precision.pays("scaled", 4096, 4096, 4096)
     assert not precision.pays("split", 256, 256, 256) and not precision.pays("scaled", 16, 8192, 8192)
     assert not precision.pays("split", 8192, 8192, 32) and not precision.pays("split", 256, 256, 524288)
+
+
+def test_weights_of_layers_are_prepared(tmp_path: Path) -> None:
+    """A layer's weight is converted ahead of time, an input is not, and neither is what a kernel writes first."""
+    text = (
+        "import torch\nfrom torch import nn\n\nPRECISION = 'high'\n\n\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(96, 64)\n\n"
+        "    def forward(self, x, w):\n"
+        "        return torch.relu(self.layer(x)) @ w\n\n\ndef get_inputs():\n"
+        "    return [torch.randn(80, 96), torch.randn(64, 72)]\n"
+        "\n\ndef get_init_inputs():\n    return []\n"
+    )
+    task = task_from(text, tmp_path)
+    plan, _ = make_plan(task, capture(task), library=True, scheme="converted")
+    layer, product = (precision.lowering(step).helpers[-1] for step in plan.parts.calls)
+    assert "= rows_in_halves(a)" in layer and "prepared(b, lambda weight: rows_in_halves(weight))" in layer
+    assert "= rows_in_halves(a)" in product and "= columns_in_halves(b)" in product

@@ -41,6 +41,9 @@ def test_every_rule_is_listed() -> None:
         "repeated",
         "square_of_root",
         "tanh_of_softplus",
+        "log1p_of_at_most_one",
+        "chosen_x_log_y",
+        "difference_of_logarithms",
     }
 
 

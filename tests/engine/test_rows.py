@@ -162,3 +162,11 @@ def test_lengths_beyond_the_captured_ones_get_the_schedule_of_their_own(
 
     assert order(128, 1024) == ["block", "split", "stream"]
     assert order(65536, 1024) == ["warp", "block", "split", "stream"]
+
+
+def test_blocks_fit_the_captured_width(tmp_path: Path) -> None:
+    """No thread of a block is without columns at the width that was captured; other widths get a class's block."""
+    task = function_task("return torch.softmax(x, -1)", "torch.randn(2, 2560)", tmp_path)
+    candidate = proposals(task)[0]
+    assert '"BLOCK": 160, "VEC": 4, "ITEMS": 4' in candidate.files[candidate.module]
+    compare(task, candidate, tmp_path, [task.make_call(), *(Call((torch.randn(2, w),)) for w in (2559, 4096))])

@@ -95,3 +95,17 @@ def test_a_derivatives_sizes_follow_its_inputs(tmp_path: Path) -> None:
         Call((torch.randn(n, m, requires_grad=True), torch.randint(m, (n, k)), torch.randn(n, k))) for n, m, k in shapes
     ]
     compare(task, candidate, tmp_path, calls)
+
+
+@pytest.mark.parametrize(
+    ("body", "captured", "call"),
+    (
+        ("return torch.logsumexp(x, -1), (x.round() - x.round().sum(0)).sum(-1, dtype=torch.float64)", (5, 6), (5, 0)),
+        ("v = (x + 1)[..., 1:]\nreturn v", (12, 1), (11, 2)),
+        ("return x.flatten() * 2, x.sum() * 0 + 3", (2, 6), (0, 6)),
+    ),
+)
+def test_nothing_in_a_dimension(body: str, captured: Shape, call: Shape, tmp_path: Path) -> None:
+    """Sums of nothing, results that were empty when captured, single values beside a kernel without elements."""
+    task = function_task(body, f"torch.randn{captured}", tmp_path)
+    compare(task, proposals(task)[0], tmp_path, [Call((torch.randn(call),)), task.make_call()])

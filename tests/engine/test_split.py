@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from kforge.engine.families import Target
+from kforge.engine.families import row as rows
+from kforge.errors import KforgeError
 from kforge.task import Call
-from tests.engine.support import compare, forced, function_task, leaves, load_model
+from tests.engine.support import SCHEDULES, compare, forced, function_task, leaves, load_model
 
 NORMALISERS = """
 normed = F.layer_norm(x, (x.shape[-1],))
@@ -121,3 +124,14 @@ def test_results_repeat_bitwise(tmp_path: Path) -> None:
     first = leaves(task.run(model, call))
     for _ in range(5):
         assert all(torch.equal(a, b) for a, b in zip(first, leaves(task.run(model, call)), strict=True))
+
+
+def test_a_row_has_no_more_blocks_than_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three blocks that fit on a multiprocessor two are counted on; what would take more is refused."""
+    monkeypatch.setitem(SCHEDULES, "split", lambda p, t, n: rows._split(p, t, n, Target(multiprocessors=2)))
+    task = function_task("return torch.softmax(x, -1)", "torch.randn(2, 500)", tmp_path)
+    candidate = forced(task, "split", **SMALL)
+    each = SMALL["BLOCK"] * (4 * SMALL["ITEMS"] + SMALL["STAGED"])
+    compare(task, candidate, tmp_path, [Call((torch.randn(2, 4 * each),))])
+    with pytest.raises(KforgeError, match="ITEMS"):
+        load_model(candidate, tmp_path)()(torch.randn(2, 60 * each))

@@ -39,6 +39,9 @@ CASES = [
     ),
     ("return (x * 2)[:, -1], torch.relu(x).transpose(0, 1)[..., 1:]", "torch.randn(4, 6, 3)", "x"),
     ("return F.pixel_shuffle(x, 2) + 1", IMAGES, "x"),
+    ("return torch.cat([x, x], 1), torch.stack([x, x])[0] * 2", IMAGES, "x"),
+    ("return F.batch_norm(x.logcumsumexp(0), None, None, training=True)", IMAGES, "x"),
+    ("v = x * 2\nreturn v, v[:, None].expand(-1, 3, -1), x.amax(-1, True).expand_as(x)", "torch.randn(6, 5)", "x"),
     ("return F.interpolate(x.to(memory_format=torch.channels_last), scale_factor=2.0, mode='bilinear')", IMAGES, "x"),
 ]
 

@@ -176,3 +176,22 @@ def test_luck_that_repeats_in_every_row_is_still_luck() -> None:
         pool = Pool(torch.float32, FP32, averages=False)
         pool.add(baseline + units * unit, baseline, baseline.double() + unit / 10)
         assert pool.judge().passed is passed, pool.judge().detail
+
+
+def test_a_bias_beneath_the_rule_is_told_and_chance_is_not() -> None:
+    """A mean over 512 divided by 513 passes the rule on RMS errors in bfloat16, and its mean error is told; of 40
+    right ones, of rows that share a factor too, no bias is told."""
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(256, 32, generator=generator, dtype=torch.float64) * 3
+        own, rows = Pool(torch.bfloat16, Limits(1.25, 4.0, "rule")), Pool(torch.bfloat16, Limits(1.25, 4.0, "rule"))
+        right, off = x.bfloat16(), (x * 512 / 513).bfloat16()
+        own.add(right, right, x)
+        shared = 1 + torch.randn(256, 1, generator=generator, dtype=torch.float64) * 2**-9
+        rows.add((x * shared).bfloat16(), right, x)
+        assert own.bias.told() is None and rows.bias.told() is None, seed
+        if seed < 10:
+            biased = Pool(torch.bfloat16, Limits(1.25, 4.0, "rule"))
+            biased.add(off, right, x)
+            told = biased.bias.told()
+            assert told is not None and -0.6 < told[0] < -0.2 and abs(told[1]) < 0.03

@@ -59,23 +59,56 @@ def test_what_a_candidate_raises_is_told_as_if_all_had_been_built(ready: Prepare
 def test_in_haste_no_kernel_is_built_that_nothing_launches(
     prepared: Callable[[str], Prepared], zygote: Zygote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Plan quick on a GPU neither waits for such a kernel nor fails by it, and has the figures of those it calls."""
-    ready, own = prepared("softmax").again(), kernels.candidate("softmax")
-    other = 'other = Kernel("other", source="other.cu", grid="1", block="32")\n\n\nclass ModelNew'
-    module = own.files[own.module].replace("class ModelNew", other)
-    broken = {"other.cu": 'extern "C" __global__ void other(float* x) { x[0] = y; }\n', own.module: module}
-    candidate = Candidate(own.module, own.files | broken)
+    """Plan quick on a GPU neither waits for such a kernel nor fails by it, and has the figures of those it calls; that
+    holds as well where a worker has built ahead, which met the broken kernel. The report names it as not compiled."""
+    ready = prepared("softmax").again()
 
     def judged() -> Report:
-        return evaluation.evaluate(ready.task, candidate, "quick", reference=ready, zygote=zygote, repro=None)
+        broken = _with_another("x[0] = y;", '"other"')
+        return evaluation.evaluate(ready.task, broken, "quick", reference=ready, zygote=zygote, repro=None)
 
     assert judged().status is Status.BUILD_FAILED
     monkeypatch.setattr(building, "_in_haste", lambda of: True)
-    report = judged()
-    assert report.status is Status.VERIFIED, report.failure
-    assert [(build.name, build.registers > 0, build.arch) for build in report.builds] == [
-        ("softmax_rows", True, "sm_90a")
-    ]
+    for ahead in (False, True):
+        monkeypatch.setattr(evaluation, "told_by_text", lambda of, ahead=ahead: ahead)
+        report = judged()
+        assert report.status is Status.VERIFIED, report.failure
+        assert [(build.name, build.registers > 0, build.arch) for build in report.builds] == [
+            ("softmax_rows", True, "sm_90a")
+        ]
+        assert "never launched and not compiled: other" in report.not_tested
+
+
+def test_kernels_of_computed_names_are_built_and_named(
+    prepared: Callable[[str], Prepared], zygote: Zygote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the text does not name is compiled all the same, launched or not; in haste it is named as not compiled."""
+    ready = prepared("softmax").again()
+
+    def judged(body: str) -> Report:
+        made = _with_another(body, '"oth" + "er"')
+        return evaluation.evaluate(ready.task, made, "quick", reference=ready, zygote=zygote, repro=None)
+
+    report = judged("x[0] = y;")
+    assert report.status is Status.BUILD_FAILED and "other.cu" in report.failure
+    report = judged("x[0] = 1.f;")
+    assert report.status is Status.VERIFIED and {b.name: b.launches == 0 for b in report.builds} == {
+        "softmax_rows": False,
+        "other": True,
+    }
+    assert "never launched: other" in report.not_tested
+    monkeypatch.setattr(building, "_in_haste", lambda of: True)
+    report = judged("x[0] = y;")
+    assert report.status is Status.VERIFIED and "never launched and not compiled: other" in report.not_tested
+
+
+def _with_another(body: str, name: str) -> Candidate:
+    """The softmax candidate with a kernel besides, which nothing launches. name: a Python expression."""
+    own = kernels.candidate("softmax")
+    other = f'other = Kernel({name}, source="other.cu", grid="1", block="32")\n\n\nclass ModelNew'
+    source = f'extern "C" __global__ void other(float* x) {{ {body} }}\n'
+    module = own.files[own.module].replace("class ModelNew", other)
+    return Candidate(own.module, own.files | {"other.cu": source, own.module: module})
 
 
 def test_only_plan_quick_and_own_kernels_are_judged_by_their_text(

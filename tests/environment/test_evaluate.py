@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hand_written as kernels
 import pytest
+import torch
 
 from kforge.environment import dumps, loads, summary
 from kforge.environment.report import Report, Status, Verdict
@@ -120,6 +121,21 @@ def test_a_candidate_of_library_calls_alone_is_no_candidate(judge: Judge) -> Non
     text = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.clone()\n"
     report = judge("softmax", Candidate("softmax_kforge.py", {"softmax_kforge.py": text}))
     assert report.status is Status.NO_CANDIDATE and "no kernel" in report.failure
+
+
+def test_a_triton_candidate_is_built_where_there_is_no_gpu(judge: Judge) -> None:
+    """Triton's kernels have no emulator: the candidate is neither right nor wrong, and one line says what it needs."""
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("Triton finds a driver here")
+    text = (
+        "import torch\nimport triton\nimport triton.language as tl\n\n\n@triton.jit\ndef copy(x, y, B: tl.constexpr):\n"
+        "    at = tl.arange(0, B)\n    tl.store(y + at, tl.load(x + at))\n\n\nclass ModelNew(torch.nn.Module):\n"
+        "    def forward(self, x):\n        y = torch.empty_like(x)\n        copy[(1,)](x, y, B=32)\n        return y\n"
+    )
+    report = judge("softmax", Candidate("softmax_kforge.py", {"softmax_kforge.py": text}))
+    assert (report.status, report.gates[-1].passed) == (Status.BUILT, None)
+    assert report.gates[-1].detail.endswith("GPU only: Triton's kernels run on a GPU alone")
 
 
 def test_a_cached_result_is_recognised(judge: Judge) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from kforge.environment.processes import Processes, _copy_builds, collect
+from kforge.environment.processes import Processes, _copy_builds, collect, processes_for
 from kforge.errors import KforgeError
 from kforge.worker import Child, Zygote
 
@@ -85,3 +86,30 @@ def test_of_what_was_built_ahead_only_files_move(tmp_path: Path) -> None:
     assert {str(p.relative_to(to)) for p in to.rglob("*")} == {"entry", "entry/k.cubin"}
     assert (to / "entry" / "k.cubin").read_bytes() == b"code" and not (to / "entry").is_symlink()
     assert {p.name for p in secret.iterdir()} == {"ssh", "key"}
+
+
+@pytest.mark.parametrize("left", ["deep", "unwritable", "stop"])
+def test_spare_processes_end_where_builds_cannot_move(
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    """Whatever stands against copying a candidate's builds, no process is left: it works where they are."""
+    own = tmp_path / "candidates" / "key"
+    (own / "cache").mkdir(parents=True)
+    error = {"deep": RecursionError(), "unwritable": PermissionError(), "stop": KeyboardInterrupt()}[left]
+
+    def refuse(*paths: Path) -> None:
+        raise error
+
+    monkeypatch.setattr("kforge.environment.processes._copy_builds", refuse)
+    spare = processes.compiler()
+    processes._ahead["compile"], pid = spare, int(spare.hello["pid"])
+    judge = SimpleNamespace(
+        folder=tmp_path, task=SimpleNamespace(constraints=()), rooms={}, spare=processes, device="cpu"
+    )
+    if left == "stop":
+        with pytest.raises(KeyboardInterrupt):
+            processes_for(judge, processes.zygote, "key")  # type: ignore[arg-type]
+    else:
+        made = processes_for(judge, processes.zygote, "key")  # type: ignore[arg-type]
+        assert made.folder == own == judge.rooms["key"] and made.built and made is not processes
+    assert judge.spare is None and spare.end is not None and not alive(pid)

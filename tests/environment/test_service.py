@@ -11,6 +11,7 @@ import pytest
 from kforge.environment.service import Judge
 from kforge.errors import TaskError, UsageError, VersionMismatch
 from kforge.worker.manifest import manifest
+from kforge.worker.parcel import Parcel, parse_candidate
 from tests import scaling
 
 TASK = scaling.task("x * FACTOR", (4, 32), "from factors import FACTOR")
@@ -72,9 +73,20 @@ def test_what_is_built_ahead_is_found_by_the_evaluation(judge: Judge) -> None:
     assert [cubin.stat().st_mtime_ns for cubin in _cubins(judge, request)] == [written]
 
 
-def _cubins(judge: Judge, request: dict[str, Any]) -> list[Path]:
-    from kforge.worker.parcel import parse_candidate
+def test_nothing_is_built_ahead_that_its_text_rules_out(judge: Judge, tmp_path: Path) -> None:
+    """A module that would compile when it is imported is not even imported where the static gate rejects it."""
+    mark = tmp_path / "was here"
+    request = body(2.0)
+    text = f"import torch.utils.cpp_extension  # load_inline\nopen({str(mark)!r}, 'w')\n{MODULE}"
+    request["candidate"]["files"]["scale_kforge.py"] = text
+    folder = judge._folder(Parcel.parse(request["task"]), request)
+    before = set((folder / "candidates").glob("*"))
+    judge.build(request)
+    assert set((folder / "candidates").glob("*")) == before and not mark.exists()
+    assert status(judge, request) == "rejected"
 
+
+def _cubins(judge: Judge, request: dict[str, Any]) -> list[Path]:
     return list(judge.folder.glob(f"*/candidates/{parse_candidate(request['candidate']).digest}/**/kernel.cubin"))
 
 

@@ -224,3 +224,12 @@ def test_inline_sources_are_read_too() -> None:
         HEAD.replace('source="relu.cu"', 'source="""__global__ void relu(float* x) { x[0] = __expf(x[0]); }"""') + MODEL
     )
     assert {f.rule for f in check(text, constraints={"no_fast_math": None}).rejections} == {"no_fast_math"}
+
+
+@pytest.mark.parametrize("line", ["y = next(COUNT)", "self.kept.append(x)", "self.kept.setdefault(x.shape, x)"])
+def test_state_between_calls_is_said(line: str) -> None:
+    """Iterators of the module and collections of the model that a call moves on are a warning, as a global is."""
+    report = check(forward(line, "y = torch.empty_like(x)", "relu(x, y, x.numel())", "return y"))
+    assert any("keeps state between calls" in warning for warning in report.warnings)
+    within = check(forward("sizes = []", "sizes.append(x.size(0))", "y = torch.empty_like(x)", "relu(x, y, x.numel())"))
+    assert not any("keeps state" in warning for warning in within.warnings)

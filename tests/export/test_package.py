@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import ast
 import json
+import shlex
 import tomllib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import MODULE, SOURCE, candidate, unverified, write_project
+from support import MODULE, SOURCE, TASK, candidate, unverified, write_project
 
 from kforge.errors import ExportError, UsageError
+from kforge.export.domain import exported_domain, exported_words
 from kforge.export.evidence import Evidence
 from kforge.export.exporting import Exported, Request, export
 from kforge.export.formats import FORMATS, find_format
-from kforge.export.judged import unjudged_kernels
+from kforge.export.judged import judged_sizes, unjudged_kernels
 from kforge.export.package import Options, domain, prepare_export
-from kforge.export.placing import place, sealed
+from kforge.export.placing import FRESH, place, read_hashes, sealed, write
 from kforge.task import load_task
 
 Judged = tuple[Path, Path, Path]
@@ -90,6 +93,31 @@ def test_domain_is_what_was_judged(judged: Judged, tmp_path: Path) -> None:
     assert facts["state"] == {"bias": {"dtype": "float32", "sizes": [[24, 24]]}}
     assert facts["attributes"] == {"scale": 1.5}
     assert facts["autocast"] is True
+    exported = _export(judged, tmp_path / "to")
+    told = exported.as_dict()["domain"]
+    assert (told["sizes"], told["dtypes"]) == ({"x": [[6, 6], [24, 24]]}, [["float32"]])
+    assert told["left_out"] == ["input variants 1: not in plan quick"]
+    assert exported_words(exported.export)[0] == "judged on sizes x 6 x 24: other calls are computed by the reference"
+    readme = " ".join((tmp_path / "to" / "README.md").read_text().split())
+    assert "- x: 6 x 24 - not judged: input variants 1: not in plan quick" in readme
+    assert "`get_input_variants()` of `shift.py`" in readme and "--plan full" in readme
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes", "expected"),
+    [
+        (["x"], {"x": [[1, 7], [24, 24]]}, {"x": ((1, 7), (24, 24))}),
+        (["y", "z"], {"a": [[2, 3]], "b": [[4, 5]]}, {"y": ((2, 3),), "z": ((4, 5),)}),
+        (["x"], {"x": [[2, 3]], "up": [[4, 5]]}, {"x": ((2, 3),)}),
+        (["y"], {"a": [[2, 3]], "b": [[4, 5]]}, {}),
+        (["x"], None, {}),
+    ],
+)
+def test_sizes_of_a_report_are_told_by_name_or_order(
+    names: list[str], sizes: dict[str, list[list[int]]] | None, expected: dict[str, object]
+) -> None:
+    """Inputs of the candidate's own names take the reference's order; a report that does not fit says nothing."""
+    assert judged_sizes({"sizes": sizes}, names) == expected
 
 
 def test_namespaces_follow_content(tmp_path: Path) -> None:
@@ -104,6 +132,19 @@ def test_namespaces_follow_content(tmp_path: Path) -> None:
     assert unverified(tmp_path / "e").namespace == names[0]
 
 
+@pytest.mark.parametrize(
+    ("stem", "package", "op"),
+    [("größe", "gro_e_kernels", "gro_e"), ("名", "op_kernels", "op"), ("class", "op_class_kernels", "op_class")],
+)
+def test_any_file_name_has_a_package(tmp_path: Path, stem: str, package: str, op: str) -> None:
+    """Letters that C++ and package indexes have not are left out of the names; a keyword is no name."""
+    path = tmp_path / f"{stem}.py"
+    path.write_text(TASK)
+    export = prepare_export(load_task(path), Evidence(candidate(), path, None), Options())
+    assert (export.package, export.op) == (package, op)
+    assert shlex.quote(path.name) in exported_domain(export)["widen"]
+
+
 def test_version_rises_with_a_change_only(judged: Judged, tmp_path: Path) -> None:
     """Exported again unchanged the version stays; with another option it rises, and stale files go."""
     to = tmp_path / "to"
@@ -111,7 +152,7 @@ def test_version_rises_with_a_change_only(judged: Judged, tmp_path: Path) -> Non
     assert _export(judged, to).version == "0.1.0"
     assert _export(judged, to, options=Options(outside="raise")).version == "0.1.1"
     assert (to / "setup.py").exists()
-    assert _export(judged, to, options=Options(outside="raise"), layout="kernelbench").version == "0.1.1"
+    assert _export(judged, to, options=Options(outside="raise"), layout="kernelbench", replace=True).version == "0.1.1"
     assert sorted(p.name for p in to.iterdir() if p.is_file()) == ["manifest.json", "shift_kernelbench.py"]
 
 
@@ -134,6 +175,80 @@ def test_nothing_of_the_user_is_overwritten(judged: Judged, tmp_path: Path) -> N
     with pytest.raises(UsageError, match=r"b\.txt was not written by an export"):
         place(other, sealed({"manifest.json": "{}", "b.txt": "b"}))
     assert (other / "a.txt").read_text() == "a"
+
+
+@pytest.mark.parametrize("changes", [{"options": Options(name="another")}, {"layout": "kernelbench"}])
+def test_another_package_is_kept(judged: Judged, tmp_path: Path, changes: dict[str, object]) -> None:
+    """What an export wrote is not rewritten as another package or in another format, unless that is asked for."""
+    to = tmp_path / "to"
+    _export(judged, to)
+    before = {p: p.read_bytes() for p in to.rglob("*") if p.is_file()}
+    with pytest.raises(UsageError, match="holds another package, shift_kernels") as refused:
+        _export(judged, to, **changes)
+    assert "--replace" in str(refused.value.hint)
+    assert {p: p.read_bytes() for p in to.rglob("*") if p.is_file()} == before
+    _export(judged, to, replace=True, **changes)
+    assert set(read_hashes(to)) | {"manifest.json"} == {str(p.relative_to(to)) for p in to.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("written", range(6))
+def test_an_export_that_was_cut_off_can_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """Killed after any number of its files, over an earlier one or into a new folder, it is no folder of the user's."""
+    first = sealed({"manifest.json": '{"package": "p"}', "a.txt": "a", "old.txt": "old"})
+    second = sealed({"manifest.json": '{"package": "p"}', "a.txt": "new", "src/b.txt": "b", "c.txt": "c"})
+    for to, before in ((tmp_path / "again", first), (tmp_path / "fresh", None)):
+        if before is not None:
+            place(to, before)
+        left = written
+
+        def dying(path: Path, data: bytes) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                (path.parent / f"{FRESH}abc").write_bytes(data[:1])
+                raise KeyboardInterrupt
+            write(path, data)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("kforge.export.placing.write", dying)
+            with suppress(KeyboardInterrupt):
+                place(to, second)
+        place(to, second)
+        assert {str(p.relative_to(to)): p.read_bytes() for p in to.rglob("*") if p.is_file()} == second
+
+
+def test_an_edit_after_a_cut_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is neither the old nor the new text is the user's, also in an export that was cut off."""
+    files = sealed({"manifest.json": "{}", "a.txt": "a", "b.txt": "b"})
+
+    def dying(path: Path, data: bytes) -> None:
+        if path.name == "b.txt":
+            raise KeyboardInterrupt
+        write(path, data)
+
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr("kforge.export.placing.write", dying)
+        place(tmp_path, files)
+    (tmp_path / "a.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"a\.txt was edited"):
+        place(tmp_path, files)
+
+
+def test_a_file_in_the_way_is_found_before_the_trial(judged: Judged, tmp_path: Path) -> None:
+    """A file that the export would write over and did not write ends it before anything is built."""
+    to = tmp_path / "to"
+    _export(judged, to)
+    known = json.loads((to / "manifest.json").read_text())
+    del known["files"]["README.md"]
+    (to / "manifest.json").write_text(json.dumps(known))
+    said: list[str] = []
+    _, module, state = judged
+    with pytest.raises(UsageError, match=r"README\.md was not written by an export"):
+        export(Request(module, to, state, plan="none"), lambda kind, data: said.append(str(data.get("text"))))
+    assert not any("building" in line for line in said)
 
 
 def test_formats_are_listed() -> None:

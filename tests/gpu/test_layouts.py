@@ -13,6 +13,7 @@ from kforge.kernel.candidate import Candidate
 from kforge.task import Call, Task, capture
 from tests.engine.support import _close, forced, function_task, leaves, load_model, proposals, task_from
 from tests.engine.test_backward import NORM, carried_pair
+from tests.engine.test_logarithms import ODD
 from tests.engine.test_strides import CASES
 
 pytestmark = pytest.mark.gpu
@@ -215,3 +216,24 @@ def test_full_tiles_and_lines_kept(tmp_path: Path) -> None:
     ):
         task = function_task(body, f"torch.randn{shape}", tmp_path)
         check(task, proposals(task)[:3], Call((torch.randn(shape, device="cuda"),)), tmp_path)
+
+
+def test_rows_of_more_blocks_than_multiprocessors(tmp_path: Path) -> None:
+    """Rows of 4.2 million floats: two blocks on each multiprocessor wait for each other and all come to their end."""
+    task = function_task("return F.layer_norm(x, (x.shape[-1],))", "torch.randn(2, 1028)", tmp_path)
+    candidate = forced(task, "split")
+    for cols in (1 << 22, 4_800_000):
+        check(task, [candidate], Call((torch.randn(5, cols, device="cuda"),)), tmp_path)
+
+
+def test_short_logarithms(tmp_path: Path) -> None:
+    """Stand-ins for CUDA's logarithms and the logistic function, at the ends of the range, too."""
+    body = (
+        "return F.kl_div(torch.log(y), x, reduction='none'), x.log() - y.log(), F.softplus(x), F.silu(x), x.sigmoid()"
+    )
+    task = function_task(body, "torch.rand(40, 9) + 0.01, torch.rand(40, 9) + 0.01", tmp_path, "x, y")
+    odd = torch.tensor(ODD, device="cuda")
+    pairs = torch.cartesian_prod(odd, odd)
+    x, y = torch.rand(2, 1 << 20, device="cuda") * torch.exp2(torch.linspace(-60, 40, 1 << 20, device="cuda"))
+    for call in (Call((x, y)), Call((pairs[:, 0].contiguous(), pairs[:, 1].contiguous()))):
+        check(task, proposals(task)[:1], call, tmp_path)

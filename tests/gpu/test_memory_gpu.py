@@ -12,7 +12,7 @@ from kforge.errors import ChildFailed
 from kforge.kernel.candidate import Candidate
 from kforge.task.call import Call
 from kforge.worker import Child, Limits, Zygote, guard
-from kforge.worker.poison import PATTERNS
+from kforge.worker.poison import PATTERNS, ZEROS
 
 pytestmark = pytest.mark.gpu
 
@@ -76,7 +76,7 @@ def test_right_answers_stay_right_between_bands(guarded: Callable[[Candidate], C
     child = guarded(body(*CALL))
     assert child.in_force()["poison"].startswith("in force: allocations between guard bands")
     x = torch.randn(1000, device=DEVICE)
-    for pattern in PATTERNS:
+    for pattern in (*PATTERNS, ZEROS):
         reply = child.call(Call((x,)), pattern=pattern)
         assert torch.equal(reply.outputs, x * 2) and reply.damage == "" and reply.peak_bytes == 4000
 
@@ -84,7 +84,7 @@ def test_right_answers_stay_right_between_bands(guarded: Callable[[Candidate], C
 def test_fresh_memory_holds_the_pattern(guarded: Callable[[Candidate], Child]) -> None:
     """What is never written shows the pattern that the judge chose, bytes that memory had before never show."""
     child = guarded(body("kept = torch.ones_like(x)", "del kept", "return torch.empty_like(x).view(torch.uint8)"))
-    for pattern in (*PATTERNS, PATTERNS[0]):
+    for pattern in (*PATTERNS, ZEROS, PATTERNS[0]):
         outputs = child.call(Call((torch.ones(513, device=DEVICE),)), pattern=pattern).outputs
         assert bool((outputs == pattern).all())
 

@@ -141,6 +141,13 @@ extern "C" __global__ void dump(const __grid_constant__ CUtensorMap from, unsign
 SPANS = (0, 32, 64, 128)
 
 
+def test_shared_variables_count() -> None:
+    """A block's variables and its dynamic memory together are at most 227 KB."""
+    kernel = Kernel("dump", HELPERS + DUMP, grid=1, block=32, shared=232448)
+    with pytest.raises(LaunchError, match="beside 1032 of variables; a block has at most 232448"):
+        kernel(TensorMap(torch.zeros(8, 16).half(), (8, 16)), torch.zeros(256, dtype=torch.int32))
+
+
 def landed(swizzle: int, device: str) -> tuple[list[int], list[int]]:
     """Where the 16-byte halves of eight lines of 32 bytes are in shared memory, and where they should be."""
     x, y = torch.arange(1, 129, dtype=torch.int16, device=device).view(8, 16), torch.zeros(256, dtype=torch.int32)

@@ -56,6 +56,17 @@ def test_prepared_under_inference_mode_and_compile() -> None:
             assert torch.equal(function(torch.zeros(2)), torch.full((2,), -value))
 
 
+def test_anew_derives_in_each_call() -> None:
+    """While calls are timed with all that they cost nothing is kept, and what was kept before stays."""
+    w, calls = torch.ones(2), []
+    with weights.anew():
+        for _ in range(2):
+            prepared(w, lambda t: calls.append(1))
+    assert len(calls) == 2 and id(w) not in weights._cache
+    prepared(w, torch.neg)
+    assert weights.held()
+
+
 def test_prepared_lets_go() -> None:
     """What was derived from a parameter goes when the parameter does."""
     w = torch.nn.Parameter(torch.ones(2))

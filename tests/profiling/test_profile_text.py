@@ -8,9 +8,9 @@ import pytest
 
 from kforge.agent.profile import Profiled, summary
 from kforge.agent.tools.profiling import roofline_line
-from kforge.cli.profile_text import headline, power_text, report, stage_lines
-from kforge.profiling.evidence import Evidence, KernelEvidence, Kind, Power, StageOne, Timeline
-from kforge.profiling.feedback import feedback
+from kforge.cli.profile_text import headline, kernels, missing, power_text, report, stage_lines
+from kforge.profiling.evidence import Evidence, KernelEvidence, Kind, Missing, Power, StageOne, Timeline
+from kforge.profiling.feedback import Mode, feedback
 
 STAGE = StageOne(
     Kind.MEMORY, 100.0, 100.0, 10.0, 2.0, 0.25, "NVIDIA H200", "calibrated", {"eager": 300.0, "compile_default": 150.0},
@@ -24,6 +24,36 @@ def test_headroom_names_the_baseline_it_is_over() -> None:
     assert headline(EVIDENCE) == "op on NVIDIA H200: memory bound, headroom 1.50x (compile_default over the floor)"
     full = replace(STAGE, headroom=1.02, no_room=True)
     assert headline(replace(EVIDENCE, stage=full)).endswith("no room: keep PyTorch")
+
+
+def test_tables_have_no_empty_column() -> None:
+    """What no kernel has (times, on the emulator) takes no column; kernels that no call launched are marked."""
+    rows = (KernelEvidence("busy", grid=(2, 1, 1), block=(64, 1, 1), registers=32, launches=1),
+            KernelEvidence("idle", registers=40, launches=0))  # fmt: skip
+    assert kernels(replace(EVIDENCE, kernels=rows), 80).splitlines() == [
+        "  kernel               grid  block  registers",
+        "  busy                 2     64     32",
+        "  idle (not launched)               40",
+    ]
+    told = report(EVIDENCE, replace(feedback(EVIDENCE), mode=Mode.RAW, counters=()))
+    assert "no counters were read" in told
+
+
+def test_an_ablation_tells_less() -> None:
+    """Under `none` nothing is told, to a person, a model or as data; the roofline and the kernels stay."""
+    told = summary("op.py", Profiled(EVIDENCE, feedback(EVIDENCE, Mode.NONE), None))
+    assert told["findings"] == [] and told["for_model"] == "" and "counters" not in told
+    assert told["roofline"]["headroom"] == 1.5 and told["kernels"][0]["name"] == "k"
+
+
+def test_what_is_missing_is_told_by_reason() -> None:
+    """Sources that are missing for one reason stand in one line, with the remedy once."""
+    items = [Missing("trace", "too large", "fewer"), *(Missing(name, "no GPU", "find one") for name in ("ncu", "nsys"))]
+    assert missing([*items, Missing("sass", "no cubin", "")]) == [
+        "missing: trace: too large; fewer",
+        "missing: ncu, nsys: no GPU; find one",
+        "missing: sass: no cubin",
+    ]
 
 
 def test_a_task_shorter_than_a_launch_is_measured_by_launches() -> None:

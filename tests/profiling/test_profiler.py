@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from kforge.agent.profile import _told
 from kforge.errors import ChildFailed
 from kforge.kernel.candidate import Candidate
+from kforge.profiling import profiler as profiler_module
 from kforge.profiling.analysis import analyse
 from kforge.profiling.ceilings import sheet_for_arch
 from kforge.profiling.evidence import Evidence, Kind
 from kforge.profiling.profiler import Profiler
 from kforge.profiling.sources import Unavailable, sass
+from kforge.profiling.sources.traced import read_launch
+from kforge.worker import answers
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -110,5 +114,62 @@ def test_a_description_from_outside_the_folder_is_refused(runner: Runner, tmp_pa
     with pytest.raises(ChildFailed, match="outside the candidate's folder"):
         profiler._take([row])
     inside = row | {"cubin": str(profiler.folder / "k.cubin"), "kernel": "k", "symbol": "k", "file": "k.cu", "count": 1}
+    launch = inside | {"grid": [1, 1, 1], "block": [32, 1, 1], "static_shared": 0}
+    for lie in (
+        {"registers": "many"},
+        {"registers": -1},
+        {"registers": 256},
+        {"static_shared": 10**12},
+        {"stack": -8},
+        {"count": -1},
+        {"count": True},
+        {"block": [2048, 1, 1]},
+        {"block": [0, 1, 1]},
+        {"grid": [1, 1]},
+        {"grid": [-1, 1, 1]},
+        {"grid": 7},
+        {"shared": float("inf")},
+    ):
+        with pytest.raises(ChildFailed, match="malformed"):
+            profiler._take([launch | lie])
     with pytest.raises(ChildFailed, match="malformed"):
-        profiler._take([inside | {"registers": "many"}])
+        profiler._take([{"kernel": None}])
+    profiler._take([launch])  # of which each was one field away
+
+
+def test_lies_about_work_and_time_are_refused() -> None:
+    """Bytes, counts and times below zero, infinite, no number or beyond the judge's clock are a protocol failure."""
+    line = dict.fromkeys(("line", "size", "executions", "nbytes", "requests", "units", "ideal"), 1)
+    row = {"kernel": "k", "grid": [1, 1, 1], "block": [1, 1, 1], "shared": 0, "read": 4, "written": 4}
+    row["lines"] = [line | {"file": "k.cu", "space": "global", "access": "read"}]
+    assert read_launch(row).nbytes == (4, 4)
+    for lie in ({"read": -4}, {"written": 1e300}, {"lines": [row["lines"][0] | {"units": -1}]}, {"lines": 3}):
+        with pytest.raises((ValueError, TypeError)):
+            read_launch(row | lie)
+    for us, count in ((-1.0, 1), (float("nan"), 1), (float("inf"), 1), (3e6, 1), (1.0, -1), ("1", 1)):
+        told = {"kernels": [{"name": "k", "us": us, "count": count}], "events": [{"name": "k", "start": 0, "us": us}]}
+        with pytest.raises(ValueError):
+            answers.kernel_times(told, wall_s=1.0)
+        if count == 1:
+            with pytest.raises(ValueError):
+                answers.events(told, wall_s=1.0)
+    for ms in ([float("nan")], [float("inf")], [-1.0], [1], [1.0, 1.0]):
+        with pytest.raises(ValueError):
+            answers.timings({"ms": ms}, 1)
+    times = {"seconds": 1.0, "once_s": float("nan"), "first_s": 0.0, "host_us": 0.0, "problems": {}}
+    with pytest.raises(ValueError):
+        answers.armed(times)
+    assert answers.armed(times | {"once_s": 0.5}).once_s == 0.5
+
+
+def test_a_candidate_without_an_end_has_no_profile(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended after the time of one call, not of a build, and told in one line of words."""
+    assert profiler_module.CALL_S <= 20.0
+    monkeypatch.setattr(profiler_module, "CALL_S", 0.5)
+    own = candidate("precision_headroom", GOOD)
+    endless = "forward(self, *_, **__):\n        while True: pass\n\n    def other(self"
+    hanging = own.with_file(own.module, own.files[own.module].replace("forward(self", endless))
+    with pytest.raises(ChildFailed) as error:
+        _profiler(runner, hanging, "hanging").collect()
+    told = str(_told(error.value))
+    assert told == "the candidate came to no end: no answer within 0.5 s"

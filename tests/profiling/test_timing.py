@@ -79,6 +79,16 @@ def test_twice_as_fast_is_about_two(timed: Callable[[str], Child]) -> None:
     assert samples is not None and len(samples.rounds) == 3 and samples.median >= 20.0
 
 
+def test_what_deriving_weights_costs_is_in_the_time(timed: Callable[[str], Child]) -> None:
+    """Each timed call derives its weights again, which takes 20 ms here; a call that finds them stands beside it."""
+    derive = "kforge.kernel.prepared(WEIGHT, lambda w: (time.sleep(0.02), w.neg())[1])"
+    child = timed(f"import kforge.kernel; global WEIGHT; WEIGHT = globals().get('WEIGHT', torch.ones(3)); {derive}")
+    timing = time_against(child, ONE, {"eager": nap(0.02)}, effort=SHORT)
+    whole, amortised = timing.best(CANDIDATE), timing.of(CANDIDATE, "amortised")
+    assert whole is not None and whole.wrapper == "plain" and whole.median >= 20
+    assert amortised is not None and amortised.median < 20
+
+
 def test_every_baseline_has_as_many_rounds(timed: Callable[[str], Child]) -> None:
     """All sides take turns: the same number of rounds each, at least three whatever the budget."""
     timing = time_against(timed("time.sleep(0.002)"), ONE, {"a": nap(0.002), "b": nap(0.004)}, effort=SHORT)

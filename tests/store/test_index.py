@@ -175,6 +175,27 @@ def test_a_damaged_page_is_found_when_opened(tmp_path: Path) -> None:
         Index(path)
 
 
+@pytest.mark.parametrize(
+    ("free", "words", "hint"), [(0, "the disk is full", "make room"), (10**6, "disk I/O error", "make room")]
+)
+def test_a_full_disk_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, words: str, hint: str
+) -> None:
+    """SQLite tells a full disk as an I/O error: the file is not to be moved away for that."""
+
+    def fail(self: Index, fixed: bool) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+        raise error
+
+    room = os.statvfs_result((4096, 4096, 10**6, free, free, 10, 10, 10, 0, 255))
+    monkeypatch.setattr(Index, "_check", fail)
+    monkeypatch.setattr(os, "statvfs", lambda folder: room)
+    with pytest.raises(StoreError, match=rf"i\.sqlite cannot be used as the run index: {words}") as caught:
+        Index(tmp_path / "i.sqlite")
+    assert caught.value.hint.startswith(hint)
+
+
 def test_a_large_index_is_read_whole_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file over the limit opens without a check until a day has passed; what is damaged then is one line."""
     monkeypatch.setattr("kforge.store.database.EAGER_BYTES", 8192)

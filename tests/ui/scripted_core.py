@@ -170,7 +170,7 @@ class Core:
     def do_source(self, candidate: str) -> dict[str, Any]:
         return {"candidate": candidate, "module": MODULE, "files": FILES}
 
-    def do_verify(self, module: str, files: dict[str, str]) -> dict[str, Any]:
+    def do_verify(self, module: str, files: dict[str, str], plan: str = "") -> dict[str, Any]:
         text = files.get(KERNEL, "")
         self.event("proposed", candidate=DIGEST, proposer="user", files=sorted(files))
         if "broken" in text:

@@ -245,7 +245,9 @@ def test_pasting_into_the_steer_input(op: Path, tmp_path: Path) -> None:
     driven(op, act, log=str(log))
 
 
-@pytest.mark.parametrize("key", ["x", "ctrl+enter", "ctrl+i", "ctrl+m", "escape", "super+f", "enter", "f99"])
+@pytest.mark.parametrize(
+    "key", ["x", "ctrl+enter", "ctrl+i", "ctrl+m", "escape", "super+f", "enter", "f99", "alt+b", "alt+f"]
+)
 def test_keys_that_cannot_be_pressed(key: str) -> None:
     """Keys that a terminal does not send, or that are needed to type, are refused."""
     with pytest.raises(UsageError, match=r"keys\.run"):

@@ -148,6 +148,11 @@ def test_changes_outside(op: Path, tmp_path: Path) -> None:
         await until(pilot, lambda: requests(log, "verify"))
         assert requests(log, "verify")[0]["files"][KERNEL].endswith("// outside\n")
         await until(pilot, lambda: not app.core.busy)
+        await app.command("verify", "thorough")
+        await until(pilot, lambda: "'thorough' is not a plan" in app.bar.noticed)
+        await app.command("verify", "full")
+        await until(pilot, lambda: len(requests(log, "verify")) == 2 and not app.core.busy)
+        assert [request.get("plan") for request in requests(log, "verify")] == [None, "full"]
         buffer.take_text("mine\n", saved=False)
         replace("theirs\n")
         await until(pilot, lambda: buffer.conflict)

@@ -117,6 +117,8 @@ def test_a_whole_session(tmp_path: Path) -> None:
 
         evidence = core.ask("evidence", candidate=judged["candidate"])
         assert evidence["verified"] and evidence["stamps"] == ["EMULATOR ONLY", "UNTIMED"]
+        assert "triton" not in evidence["formats"] and evidence["domain"][0].startswith("judged on sizes x ")
+        assert "/verify full" in evidence["domain"][-1]
         core.ask("accept", candidate=judged["candidate"])
         assert (tmp_path / kernel).read_text() == edited
         (tmp_path / kernel).write_text(edited + "// by hand\n")  # which no run has

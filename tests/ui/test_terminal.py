@@ -10,6 +10,7 @@ from textual import events
 from textual._xterm_parser import XTermParser
 from textual.widgets._tabs import Underline
 
+from kforge.ui.actions import ACTIONS
 from kforge.ui.app import KforgeApp
 from kforge.ui.terminal import take_alt_digits, take_any_bytes
 from tests.ui.driving import driven, until
@@ -73,10 +74,10 @@ def test_from_large_to_tiny_and_back(op: Path) -> None:
     driven(op, act, pause=0.01)
 
 
-def test_alt_and_a_digit_reach_their_actions() -> None:
-    """What a terminal sends for alt+1 is that key, not the character that a Mac's option key types."""
+@pytest.mark.parametrize("key", sorted({a.key for a in ACTIONS.values() if a.key.startswith("alt+")}))
+def test_alt_keys_reach_their_actions(key: str) -> None:
+    """What a terminal sends for alt and a letter or digit is that key: no character of a Mac's, no move by a word."""
     take_alt_digits()
-    for digit in "0123":
-        parser = XTermParser()
-        sent = (*parser.feed(f"\x1b{digit}"), *parser.feed(""))
-        assert [event.key for event in sent if isinstance(event, events.Key)] == [f"alt+{digit}"]
+    parser = XTermParser()
+    sent = [e.key for e in (*parser.feed(f"\x1b{key[4:]}"), *parser.feed("")) if isinstance(e, events.Key)]
+    assert sent == [key]

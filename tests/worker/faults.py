@@ -10,10 +10,11 @@ import os
 import random
 import shutil
 import tempfile
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -89,6 +90,7 @@ ON_GPU = {
     "too much device memory": Fault("raised", ("torch.empty(1 << 44, device=x.device)",)),
     "device memory kept": Fault("right", ("self.kept = [torch.ones(1 << 26, device=x.device) for _ in range(8)]",)),
 }
+POOLS = 3  # of threads in torch and its libraries, each of as many as there are processors
 GPU_MEMORY = 2 << 30  # bytes of the host that a child with a CUDA context may hold
 AHEAD = 3  # children forked before their turn on a GPU, where a context takes 0.2 to 0.4 s
 
@@ -109,31 +111,59 @@ class Tally:
 
 @dataclass(frozen=True)
 class Traces:
-    """What an evaluation could leave behind in the judge, the warm parent and the machine."""
+    """What an evaluation could leave behind in the judge, the warm parent and the machine, each by what it is.
 
-    descriptors: int
-    mappings: int
-    threads: int
-    processes: int
+    Not by number: what other tests of this process have left may end meanwhile, and of torch's pools one more thread
+    may start whenever an operator first needs it. native: threads that Python has not started; an evaluation that left
+    one would leave as many as there were evaluations.
+    """
+
+    descriptors: frozenset[tuple[int, int]]  # device and inode behind each
+    mappings: frozenset[str]
+    threads: frozenset[int | None]
+    native: frozenset[int]
+    processes: frozenset[int]
     parent: tuple[int, int, tuple[int, ...]]
     folders: frozenset[str]
 
     @staticmethod
-    def of(zygote: Zygote) -> Traces:
+    def of(zygote: Zygote, patience_s: float = 20.0) -> Traces:
+        """What is there now, once processes that are ending have ended, or after `patience_s`."""
         gc.collect()
         facts = zygote.facts()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + patience_s
         while descendants(facts["pid"]) and time.monotonic() < deadline:
             time.sleep(0.02)
-        maps = Path("/proc/self/maps").read_text().count("/memfd:kforge")
+        maps = [line for line in Path("/proc/self/maps").read_text().splitlines() if "/memfd:kforge" in line]
+        own = frozenset(thread.native_id for thread in threading.enumerate())
         return Traces(
-            len(os.listdir("/proc/self/fd")),
-            maps,
-            len(os.listdir("/proc/self/task")),
-            len(descendants(facts["pid"])),
+            frozenset(_open_files()),
+            frozenset(line.split()[4] for line in maps),
+            own,
+            frozenset(map(int, os.listdir("/proc/self/task"))) - own,
+            frozenset(descendants(facts["pid"])),
             (facts["pid"], facts["threads"], tuple(facts["descriptors"])),
             frozenset(n for n in os.listdir(tempfile.gettempdir()) if n.startswith("kforge-fault")),
         )
+
+    def since(self, before: Traces) -> list[str]:
+        """In words, what is there that was not there before."""
+        found = {
+            name: getattr(self, name) - getattr(before, name)
+            for name in ("descriptors", "mappings", "threads", "processes", "folders")
+        }
+        if len(new := self.native - before.native) > POOLS * (os.cpu_count() or 1):
+            found["native threads"] = new
+        words = [f"{name}: {sorted(new, key=str)}" for name, new in found.items() if new]
+        return words + ([f"the parent: {self.parent}, was {before.parent}"] if self.parent != before.parent else [])
+
+
+def _open_files() -> Iterator[tuple[int, int]]:
+    """What is behind each descriptor of this process."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # closed meanwhile, as that of this very look
+            found = os.stat(f"/proc/self/fd/{name}")
+            yield found.st_dev, found.st_ino
 
 
 def faults(device: str) -> dict[str, Fault]:

@@ -14,6 +14,7 @@ import torch
 from kforge.errors import ChildFailed, UsageError
 from kforge.task.call import Call
 from kforge.worker import Child, Zygote
+from kforge.worker.shelf import Shelf
 from tests.worker.sources import DOUBLE, body, candidate
 
 AFFINE = """
@@ -227,3 +228,14 @@ def test_the_processor_time_of_a_childs_processes_is_read_from_outside(fork: Cal
     waited = child.processor_s() - begin
     child.call(Call((torch.ones(1),)))
     assert waited < 0.2 and child.processor_s() - begin - waited >= 0.29
+
+
+def test_storages_begin_where_any_allocator_would_put_them() -> None:
+    """Inputs lie at addresses aligned as users' are, and not all at the beginning of a page, which only we would do."""
+    shelf = Shelf(None, lambda buffers, fds: None, lambda ids: None)
+    buffers = shelf.take([(1000, "cpu")] * 40)
+    addresses = [buffer.bytes.data_ptr() for buffer in buffers]
+    assert all(address % 512 == 0 for address in addresses) and len({address % 4096 for address in addresses}) > 1
+    assert {buffer.bytes.untyped_storage().nbytes() for buffer in buffers} == {1000}
+    assert all(buffer.describe()["lead"] == buffer.lead for buffer in buffers)
+    shelf.close()

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
+import threading
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from kforge.task.call import Call
 from kforge.worker import Limits, Zygote
@@ -23,7 +28,7 @@ def test_a_storm_of_faults(tmp_path: Path) -> None:
         tally = storm(zygote, COUNT, seed, tmp_path)
         assert tally.wrong == [], f"seed {seed}"
         assert tally.count == COUNT and {name for name, _ in tally.outcomes} == {"none", *FAULTS}
-        assert Traces.of(zygote) == before, f"seed {seed}"
+        assert Traces.of(zygote).since(before) == [], f"seed {seed}"
         assert zygote.restarts == 0
         assert list(tmp_path.iterdir()) == []
     print(f"{COUNT} evaluations in {tally.seconds:.1f} s: {dict(tally.outcomes)}")
@@ -39,6 +44,28 @@ def test_a_leak_would_be_noticed(zygote: Zygote, tmp_path: Path) -> None:
     before = Traces.of(zygote)
     child = zygote.fork(tmp_path / "box", limits=Limits(life_s=30))
     child.load(candidate(DOUBLE), Call(), {})
-    after = Traces.of(zygote)
+    left = Traces.of(zygote, patience_s=0.1).since(before)
     child.close()
-    assert after.processes > before.processes and after.descriptors > before.descriptors
+    assert {"descriptors", "processes"} <= {words.partition(":")[0] for words in left}
+
+
+def test_what_others_do_meanwhile_is_no_leak(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread and a file of another's that end, and one more thread of torch's pools, are no trace of an evaluation;
+    a thread of Python's that goes on is, and so are more native ones than any pool has."""
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait) for _ in range(2)]
+    threads[0].start()
+    with tempfile.TemporaryFile():
+        before = Traces.of(zygote)
+    end.set()
+    threads[0].join()
+    after = Traces.of(zygote)
+    assert after.since(before) == []
+    pool = frozenset(range(-1, -1000, -1))
+    assert replace(after, native=after.native | {-1}).since(before) == []
+    assert [words[:14] for words in replace(after, native=after.native | pool).since(before)] == ["native threads"]
+    end.clear()
+    threads[1].start()
+    left = Traces.of(zygote).since(after)
+    end.set()
+    assert left == [f"threads: [{threads[1].native_id}]"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kforge.worker import guard
-from kforge.worker.poison import PATTERNS
+from kforge.worker.poison import PATTERNS, ZEROS
 
 HERE = Path(__file__).parent
 HEAD = """
@@ -65,7 +65,7 @@ def test_fresh_memory_holds_the_pattern_and_its_bands_another(place: Path) -> No
 
 def test_bands_hold_nan_under_one_pattern_and_neither_pattern_itself() -> None:
     """A read beyond an allocation shows even with a weight of 0: its value is NaN in every floating format."""
-    assert set(guard.BANDS) == set(PATTERNS) and all(pattern != band for pattern, band in guard.BANDS.items())
+    assert set(guard.BANDS) == {*PATTERNS, ZEROS} and all(pattern != band for pattern, band in guard.BANDS.items())
     raw = torch.full((8,), guard.BANDS[PATTERNS[0]], dtype=torch.uint8)
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         assert bool((raw.view(dtype) * 0.0).isnan().all())

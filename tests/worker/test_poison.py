@@ -9,7 +9,7 @@ import torch
 
 from kforge.task.call import Call
 from kforge.worker import Child
-from kforge.worker.poison import PATTERNS, unwritten
+from kforge.worker.poison import PATTERNS, ZEROS, unwritten
 from tests.worker.sources import DOUBLE, body, candidate
 
 ONE = Call((torch.ones(1),))
@@ -24,7 +24,7 @@ def test_both_patterns_reach_fresh_memory(fork: Callable[..., Child], count: int
     )
     child = fork(body(*lines))
     assert child.in_force()["poison"].startswith("in force")
-    for pattern in (*PATTERNS, PATTERNS[0]):
+    for pattern in (*PATTERNS, ZEROS, PATTERNS[0]):
         assert bool(unwritten(child.call(ONE, pattern=pattern).outputs, pattern).all())
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from kforge.agent.directions import tried
 from kforge.agent.memory.keys import Key
 from kforge.environment.report import Status
 
@@ -68,7 +69,7 @@ class Lesson:
 
     def __str__(self) -> str:
         """One line for a prompt or a person."""
-        what = f"{self.direction}: {self.text}" if self.direction and self.text else self.direction or self.text
+        what = tried(self.direction, self.text)
         expected = f", expected {self.expected:.2f}x" if self.expected is not None else ""
         achieved = f" {self.gain:.2f}x" if self.gain is not None else ""
         why = f" ({self.why})" if self.why else ""

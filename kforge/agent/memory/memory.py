@@ -33,6 +33,7 @@ class Record:
     direction: str
     tries: int
     successes: int
+    timed: int = 0  # tries whose speed was measured; without one a success says right, and no more
 
     @property
     def avoided(self) -> bool:
@@ -87,7 +88,8 @@ class Memory(Database):
         """How each direction fared, by key."""
         where, values = _where(family=family, chip=chip)
         rows = self.read(
-            "SELECT family, shape_class, chip, direction, count(*) AS tries, sum(success) AS successes FROM lessons"
+            "SELECT family, shape_class, chip, direction, count(*) AS tries, sum(success) AS successes,"
+            " count(gain) AS timed FROM lessons"
             f" WHERE success IS NOT NULL AND direction <> ''{where}"
             " GROUP BY family, shape_class, chip, direction ORDER BY family, shape_class, chip, direction",
             *values,

@@ -111,4 +111,4 @@ def _told(failure: ChildFailed, seconds: float) -> str:
         return f"{words}\n{log}" if log else words
     if failure.kind == "timed_out":
         return f"it did not end within {seconds:g} s"
-    return f"{failure.kind}: {failure.text.strip()}" if failure.kind != "raised" else failure.text.strip()
+    return f"{failure.ended}: {failure.text.strip()}" if failure.kind != "raised" else failure.text.strip()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from kforge.engine.calls.attention import ATTENTION
 from kforge.engine.calls.backends import backend
+from kforge.engine.calls.converted import CONVERTED
 from kforge.engine.calls.precision import BY_PRECISION, MERGED, lowering
 
 if TYPE_CHECKING:
@@ -40,14 +42,20 @@ def library_plans(
         switches.append({"scheme": scheme})
     if scheme == "split" and arch == "sm_90a" and (on_gpu or 3 * _work(capture, 4) <= EMULATED):
         switches.append({"scheme": MERGED})
+    if scheme == "scaled" and arch == "sm_90a":
+        switches.append({"scheme": CONVERTED})
     attends = multiplies and any("_softmax" in str(n.target) for n in capture.graph.nodes)
     if attends:
         switches += [{"attention": True, "scheme": scheme}] + ([{"attention": True}] if scheme else [])
     if convolves and on_gpu:
         switches += [{"halved": True, "scheme": scheme}, {"last": True, "scheme": scheme}]
+    owned = bool(convolves) and on_gpu and arch == "sm_90a"
+    if owned:
+        switches.append({"implicit": True, "scheme": scheme})
     if on_gpu and any(map(_gathers, convolves)):
         gathers: Mapping[str, Any] = {"gathered": True, "scheme": scheme}
         switches += [gathers, {**gathers, "last": True}, {**gathers, "halved": True}]
+        switches += [{**gathers, "implicit": True}] if owned else []
     if shares(capture.graph.nodes, on_gpu):
         switches += [{"joined": True, "scheme": scheme}]
         switches += [{"joined": True, "scheme": scheme, "attention": True}] if attends else []
@@ -72,19 +80,50 @@ EMULATED = 100_000_000
 
 
 def own_plans(capture: Capture, arch: str, device: str, planned: Callable[..., list[Made]]) -> list[Made]:
-    """The plan whose products in 16 bits are kernels of ours (families/product.py), from Ampere on."""
+    """Plans whose products in 16 bits are kernels of ours (families/product.py), from Ampere on: whole, reduced over
+    their rows by the same kernel, and in shares of the depth where that is predicted to be faster."""
     from kforge.engine.families.product import multiplies
 
     work, older = _work(capture, 2), processor_of(arch) < 80
     if not work or older or (not device.startswith("cuda") and work > EMULATED):
         return []
-    return [made for made in planned(own=True) if any(map(multiplies, made[1]))]
+    ways: list[Mapping[str, bool]] = [{}]
+    if any(map(_in_shares, _products(capture, 2))):
+        ways.append({"shared": True})
+    found = [made for way in ways for made in planned(own=True, **way) if any(map(multiplies, made[1]))]
+    if any(p.reductions for made in found for p in made[1]):
+        for made in planned(own=True, rowwise=True):
+            by_rows = any(multiplies(p) and p.reductions for p in made[1])
+            found += [made] if by_rows and all(_covered(p, arch) for p in made[1]) else []
+    return found
+
+
+def _covered(program: Program, arch: str) -> bool:
+    """Whether a product's program is one that a kernel of ours computes; of others the families say so themselves."""
+    from kforge.engine.families.product import multiplies
+    from kforge.engine.families.product_rows import only_rows, whole_rows
+
+    by_rows = multiplies(program) and bool(program.reductions)
+    return not by_rows or only_rows(program) or (arch == "sm_90a" and whole_rows(program))
+
+
+def _products(capture: Capture, size: int) -> list[Any]:
+    """The products whose elements have so many bytes."""
+    nodes = [n for n in capture.graph.nodes if is_library(n) and n.meta["val"].dtype.itemsize == size]
+    return [n for n in nodes if str(n.target).removeprefix("aten.").split(".")[0] in MULTIPLIED]
+
+
+def _in_shares(node: Any) -> bool:
+    """Whether the depth of a product is better divided."""
+    from kforge.engine.families.product_cost import shares_for
+
+    *batch, rows, cols = node.meta["val"].shape
+    return shares_for(prod(batch), rows, cols, node.args[-2].meta["val"].shape[-1]) > 1
 
 
 def _work(capture: Capture, size: int) -> int:
     """Operations of the products whose elements have so many bytes."""
-    nodes = [n for n in capture.graph.nodes if is_library(n) and n.meta["val"].dtype.itemsize == size]
-    products = [n for n in nodes if str(n.target).removeprefix("aten.").split(".")[0] in MULTIPLIED]
+    products = _products(capture, size)
     return sum(2 * n.meta["val"].numel() * n.args[-2].meta["val"].shape[-1] for n in products)
 
 

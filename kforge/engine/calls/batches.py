@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kforge.engine.calls.converted import CONVERTED
 from kforge.engine.calls.vendor import RATES, TF32_RATE, CallStep, Lowering
 from kforge.engine.emit.kernelcode import render
 from kforge.engine.families import product_merged
@@ -30,7 +31,7 @@ def pays(scheme: str, batches: int, rows: int, columns: int, depth: int) -> bool
     """Whether a batch of products of these sizes is predicted to be faster by a scheme than by the library's call."""
     from kforge.engine.calls import precision
 
-    fits = columns % 8 == 0 and min(rows, columns) >= precision.LEAST
+    fits = scheme != CONVERTED and columns % 8 == 0 and min(rows, columns) >= precision.LEAST
     whole = 2 * batches * rows * columns * depth
     rate = RATES["float32"] if precision.SCHEMES[scheme].low else TF32_RATE
     deep = depth >= precision.LEAST_DEPTH or not precision.SCHEMES[scheme].low

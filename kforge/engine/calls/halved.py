@@ -133,7 +133,7 @@ def _kernel(kind: str, name: str, facts: Mapping[str, Any], channels: int) -> Ke
         program=Program(name, (), (), ()),
         schedule=HALVED,
         idea="",
-        text=render(f"cuda/{source}.cu.j2", name=name, least=LEAST_EXPONENT, **facts),
+        text=render(f"cuda/{source}.cu.j2", name=name, least=LEAST_EXPONENT, **{"padded": 0, **facts}),
         template=template,
         helpers=frozenset({"pack", "halves", "counted"}),
         sizes={},

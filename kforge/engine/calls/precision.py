@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kforge.engine.calls import attention, bands, batches, chains, halved
+from kforge.engine.calls import attention, bands, batches, chains, converted, halved, implicit
 from kforge.engine.calls.vendor import INTEGER, RATES, TF32_RATE, CallStep, Lowering, Operand, integers, plain
 from kforge.engine.emit.hostcode import Host
 from kforge.engine.emit.kernelcode import Constant, KernelCode, render
@@ -46,7 +46,13 @@ class Scheme:
 
 MERGED = "merged"
 SCHEMES = {
-    s.name: s for s in (Scheme("split", low=True), Scheme(MERGED, low=True, merged=True), Scheme("scaled", low=False))
+    s.name: s
+    for s in (
+        Scheme("split", low=True),
+        Scheme(MERGED, low=True, merged=True),
+        Scheme("scaled", low=False),
+        Scheme(converted.CONVERTED, low=False),
+    )
 }
 IDEAS = {
     True: "operands as two halves each, three products of halves, partial sums added in single precision",
@@ -63,6 +69,7 @@ def pays(scheme: str, rows: int, columns: int, depth: int) -> bool:
     deep = depth >= LEAST_DEPTH or not SCHEMES[scheme].low
     return (
         deep
+        and scheme != converted.CONVERTED  # which has a rule of its own
         and min(rows, columns) >= LEAST
         and seconds(scheme, rows, columns, depth)
         < (5e-6 + 2 * rows * columns * depth / (RATES["float32"] if SCHEMES[scheme].low else TF32_RATE))
@@ -77,11 +84,15 @@ def seconds(scheme: str, rows: int, columns: int, depth: int, count: int = 1) ->
     low = SCHEMES[scheme].low
     tiles = count * -(-rows // 128) * -(-columns // 128)
     whole = product_merged.RATE if SCHEMES[scheme].merged else HALF_RATE
-    rate = whole * min(1.0, tiles / PROCESSORS)  # a product of one chunk is not divided any further
+    shares = product_merged.shares_for(rows, columns, depth) if SCHEMES[scheme].merged and count == 1 else 1
+    rate = whole * min(1.0, tiles * shares / PROCESSORS)  # a product of one chunk is not divided any further
     convert = count * (rows + columns) * depth * (4 + (4 if low else 2)) / RATE_OF_BYTES
     products = 2 * count * rows * columns * depth * (3 if low else 1) / rate
     parts = -(-depth // chunk_of(depth)) if low and not SCHEMES[scheme].merged else 0
-    return 2.5e-5 + convert + products + parts * (2e-6 + count * rows * columns * 8 / RATE_OF_CACHE)
+    between = parts * (2e-6 + count * rows * columns * 8 / RATE_OF_CACHE)
+    if shares > 1:  # written by one kernel, added up by another
+        between += 3e-6 + shares * rows * columns * 8 / RATE_OF_CACHE
+    return 2.5e-5 + convert + products + between
 
 
 def lowering(step: CallStep, precision: str = "highest") -> Lowering:
@@ -92,6 +103,10 @@ def lowering(step: CallStep, precision: str = "highest") -> Lowering:
         return integers(step)
     if step.call.scheme == attention.ATTENTION:
         return attention.lowering(step)
+    if step.call.scheme == implicit.IMPLICIT:
+        return implicit.lowering(step)
+    if step.call.scheme == converted.CONVERTED:
+        return converted.lowering(step)
     if step.call.scheme == chains.CHAIN:
         return chains.lowering(step, plain(step, precision).seconds)
     band = step.call.facts.get("band")
@@ -119,12 +134,14 @@ def lowering(step: CallStep, precision: str = "highest") -> Lowering:
         kernels += (
             [kernel("rows", scheme, left)] if rows else [kernel("ranges", scheme), kernel("columns", scheme, left)]
         )
-    kernels += [product_merged.merged(*sides)] if scheme.merged else []
+    sizes = [step.result.shape[0].hint(), step.result.shape[1].hint(), step.call.operands[0].shape[1].hint()]
+    shared = scheme.merged and product_merged.shares_for(*sizes) > 1
+    kernels += [product_merged.merged(sides[0], sides[1], shared=shared)] if scheme.merged else []
+    kernels += [product_merged.adding()] if shared else []
     unique = tuple({k.name: k for k in [*kernels, kernel("mend", scheme)]}.values())
     padded = step.result.shape[1] != step.others[1].shape[0]
     adding = (bands.IN_BAND, PRODUCT, PRODUCT_IN_BAND) if band else (PROCESSORS_OF,) if scheme.merged else (PRODUCT,)
-    helpers = (*adding, _function(function, scheme, sides[0], sides[1], padded, bool(band)))
-    sizes = [step.result.shape[0].hint(), step.result.shape[1].hint(), step.call.operands[0].shape[1].hint()]
+    helpers = (*adding, _function(function, scheme, sides[0], sides[1], padded, bool(band), shared))
     part = bands.share(step) if band else 1.0
     idea = IDEAS[scheme.low] + (", all in one kernel of ours" if scheme.merged else "")
     return Lowering(lines, seconds(scheme.name, *sizes) * part, idea, unique, helpers)
@@ -141,17 +158,19 @@ def _along_rows(operand: Operand, left: bool) -> bool:
     return (operand.order == (0, 1)) == left
 
 
-def kernel(kind: str, scheme: Scheme, left: bool = True, batched: bool = False) -> KernelCode:
+def kernel(kind: str, scheme: Scheme, left: bool = True, batched: bool = False, peak: int = 0) -> KernelCode:
     """A kernel of a scheme: "rows" and "columns" scale and convert, "ranges" looks at columns, "mend" computes again.
 
-    batched: "mend" for batches of matrices that lie along the depth.
+    batched: "mend" for batches of matrices that lie along the depth. peak: of "rows", binary orders from their mean to
+    their largest value beyond which they are not converted, if any.
     """
     side = "left" if left else "right"
     names = {"rows": f"halve_{side}_rows", "columns": f"halve_{side}_columns", "ranges": "column_ranges"}
     name = names.get(kind, "mend_batches" if batched else "mend_tiles")
+    name = "halve_rows" if kind == "rows" and scheme.name == converted.CONVERTED else name
     low_first, counts = left and scheme.low, kind == "ranges"
     order = "low then high" if low_first else "high then low"
-    how = {"low": scheme.low, "low_first": low_first, "order": order, "batched": batched}
+    how = {"low": scheme.low, "low_first": low_first, "order": order, "batched": batched, "peak": peak}
     text = render(f"cuda/{_CODE[kind]}.cu.j2", name=name, **how)
     template: tuple[str, ...] = ("WARPS", "VEC")
     constants: dict[str, Constant] = {"WARPS": 8, "VEC": 4}
@@ -203,11 +222,13 @@ def add_product_in_band(sums, a, b, scale, keep, low, high):
         add_product(sums[rows, columns], a[rows], b[:, columns], scale, keep)'''
 
 
-def _function(name: str, scheme: Scheme, left_rows: bool, right_rows: bool, padded: bool, band: bool) -> str:
+def _function(
+    name: str, scheme: Scheme, left_rows: bool, right_rows: bool, padded: bool, band: bool, shared: bool
+) -> str:
     """The host function: a and b lie in memory as the kernels read them, the right one transposed if `right_rows`.
 
     padded: rows of sums end on a whole vector; else they are as long as the result has columns. band: only a band of
-    the product is computed.
+    the product is computed. shared: the depth may be divided.
     """
     columns, height = "-(-columns // 8) * 8", "rows" if left_rows else "-(-rows // 8) * 8"
     right = "b_halves.t()" if right_rows else "b_halves"
@@ -222,7 +243,9 @@ def _function(name: str, scheme: Scheme, left_rows: bool, right_rows: bool, padd
         right_rows=right_rows,
         band=band,
         low=scheme.low,
-        merged=product_merged.name_of(left_rows, right_rows) if scheme.merged else "",
+        merged=product_merged.name_of(left_rows, right_rows, shared=shared) if scheme.merged else "",
+        shared=shared,
+        share_steps=64 * product_merged.LEAST_PARTS,
         width="b_halves.shape[0]" if right_rows else "b_halves.shape[1]" if padded else "columns",
         small=SMALL,
         least=LEAST_DEPTH,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from kforge.engine.emit.functions import FUNCTIONS, argument_of_sigmoid
 from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Program
 from kforge.engine.graph.symbols import Atom, Poly, Quotient, Remainder, Size, Value, Var, product
 from kforge.engine.handlers.operators import C_REAL, PRECEDENCE
@@ -274,6 +275,8 @@ class Scope:
             return f"{self.text(e.args[0], 10)} - {large} - {small}", 10
         if name == "div" and e.args[1].uid in self.divisors:
             return f"{self.divisors[e.args[1].uid]}.under({self.text(e.args[0])})", 99
+        if self.types.suffix and (argument := argument_of_sigmoid(e, self.known)) is not None:
+            return f"sigmoid({self.text(argument)})", 99
         if e.dtype == "bool" and name == "mul":
             name = "and"
         if e.dtype in INTEGERS and name in {"pow", "fmod", "atan2", "div", "exp", "log", "sqrt", "round"}:
@@ -329,7 +332,7 @@ def bare(text: str) -> str:
 def wished_name(e: Expr, final: set[int] = frozenset()) -> str:  # type: ignore[assignment]
     """A readable name for a value: the user's own where it is the value that op.py gives this name."""
     if e.origin is not None and e.origin.name and e.uid in final:
-        return e.origin.name
+        return f"{e.origin.name}_value" if e.origin.name in FUNCTIONS else e.origin.name
     if e.op == "load" and e.buffer is not None:
         return f"{e.buffer.name}_value"
     if e.op == "cast" and e.args[0].op == "index":

@@ -14,7 +14,7 @@ from kforge.engine.emit.kernelcode import KernelCode
 from kforge.engine.emit.usercode import UserCode
 from kforge.engine.graph.formats import DENSE
 from kforge.engine.graph.importer import Graph
-from kforge.engine.graph.ir import Buffer, Expr, walk
+from kforge.engine.graph.ir import Buffer, Expr, index_values, walk
 from kforge.engine.graph.state import State, host_lines
 from kforge.engine.graph.strides import Image, Joined, Kept, Layout, Seen, inputs_of, written
 from kforge.engine.graph.symbols import product
@@ -125,6 +125,9 @@ def forward_lines(
         elif name in outputs:
             dense = ", dense=True" if isinstance(layout, Buffer) and layout.kind == DENSE else ""
             lines.append(f"{name} = ordered({name}, {source}{dense})")
+    for number, shape in plan.graph.expanded.items():
+        name = plan.parts.outputs[sum(isinstance(t, Tensor) for t in plan.graph.outputs[:number])].name
+        lines.append(f"{name} = {name}.expand({host.shape(shape)})")
     lines += host_lines(plan.state, before=False)
     lines.append(f"return {_tree(plan.result)}")
     return lines
@@ -245,12 +248,41 @@ def _allocate(plan: Plan, host: Host, b: Buffer, device: str, order: tuple[int, 
         if dense and t.shape == shape and plan.types.element(t) == element:
             return f"torch.empty_like({t.name})"
     dtype = f"{owner}.dtype" if owner and owner != b.name else f"torch.{b.dtype}"
+    if b.kind == "temporary" and b.dtype in ("float32", "float64"):  # of the type in which kernels compute
+        dtype = "torch.float64" if plan.types.real == "double" else "torch.float32"
     if not shape:
         return f"torch.empty((), dtype={dtype}, device={device}.device)"
     return f"torch.empty({host.shape(shape)}, dtype={dtype}, device={device}.device)"
 
 
 EXTREMES = ("max", "min", "argmax", "argmin")
+
+
+def _asked(values: Sequence[Expr], bodies: bool = False) -> list[Expr]:
+    """What is under these values where rows are empty: nothing within a reduction (bodies: that as well), and no
+    extremes that are only subtracted where they are finite (logsumexp)."""
+    found, waiting = dict[int, Expr](), list(values)
+    while waiting:
+        e = waiting.pop()
+        if e.uid not in found:
+            found[e.uid] = e
+            within = (e.op == "reduce" and not bodies) or _guarded(e)
+            waiting += () if within else (*e.args, *(index_values(e.index) if e.index is not None else ()))
+    return list(found.values())
+
+
+def _guarded(e: Expr) -> bool:
+    """A choice between a number and an extreme, or one from memory, that nothing but the extreme decides."""
+    if e.op != "where" or e.args[1].op != "const" or e.args[2].op not in ("reduce", "load"):
+        return False
+    below = walk([e.args[0]], into_reductions=False)
+    return all(x is e.args[2] or x.op == "const" or (x.args and x.op not in ("reduce", "load")) for x in below)
+
+
+def _is_asked(plan: Plan, buffer: Buffer) -> bool:
+    """Whether an extreme that is written here, if it is one, may not be that of nothing."""
+    values = [s.value for p in plan.parts.programs for s in p.stores]
+    return buffer.kind != "temporary" or any(e.buffer == buffer for e in _asked(values, bodies=True) if e.op == "load")
 
 
 def _of_flags(e: Expr) -> bool:
@@ -264,7 +296,7 @@ def _empty_checks(plan: Plan, choices: Sequence[Choice], local: Mapping[tuple[st
     lines = []
     for choice in choices:
         code = choice[0]
-        per_row = walk(s.value for s in code.program.stores if s.per_row)
+        per_row = _asked([s.value for s in code.program.stores if s.per_row and _is_asked(plan, s.buffer)])
         extremes = any(e.op == "reduce" and e.kind in EXTREMES and not _of_flags(e) for e in per_row)
         cols = local.get((code.name, "cols"), "")
         if extremes and cols and not cols.isdigit():

@@ -110,8 +110,9 @@ def derived_text(size: Derived, base: str) -> str:
 def launch_lines(
     options: Sequence[KernelCode], variables: Mapping[str, str], host: Host, local: Mapping[tuple[str, str], str]
 ) -> list[str]:
-    """Calls of the first kernel whose limit holds."""
+    """Calls of the first kernel whose limit holds; an error where none does."""
     lines: list[str] = []
+    limit = ""
     for k, code in enumerate(options):
         last = not code.limit
         sizes = {s: local.get((code.name, s)) or host.size(p) for s, p in code.sizes.items()}
@@ -124,5 +125,7 @@ def launch_lines(
         head = "else:" if last else f"{'if' if k == 0 else 'elif'} {limit}:"
         lines += [head, f"    {call}"]
         if last:
-            break
-    return lines
+            return lines
+    count, _, most = limit.partition(" <= ")
+    need = f"these kernels need rows of at most {most} elements; these have {{{count}}}"
+    return [*lines, "else:", f'    raise ValueError(f"{need}")']

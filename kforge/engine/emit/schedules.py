@@ -22,6 +22,16 @@ def block_classes(per_thread: int, vec: int) -> list[tuple[int, tuple[int, int]]
     return classes
 
 
+def fitted(columns: int, vec: int, block: int, items: int) -> tuple[int, int]:
+    """(BLOCK, ITEMS) of a class for a row of this length: few threads and vectors without columns, many vectors each.
+
+    A row of 5,120 floats is 320 threads with four vectors, not 512 of which 192 load the row's last columns again.
+    """
+    vectors = -(-columns // vec)
+    found = [(max(2, -(-vectors // (32 * i))) * 32, i) for i in range(max(1, items // 2), items + 1)]
+    return min(((b, i) for b, i in found if b <= 1024), key=lambda c: (c[0] * c[1], -c[1]), default=(block, items))
+
+
 def live_values(passes: list[Pass]) -> int:
     """The most element values that are held at once between two passes, at least 1, rounded up to a power of two.
 

@@ -58,8 +58,11 @@ class SlidingBase:
             if e.op == "load" and at in e.variables():
                 assert e.index is not None and e.buffer is not None
                 self.lines_read[e.uid] = Access(e.buffer, e.index, e.index - Poly.of(at), "vector")
-        if self.kind == "max" or any(e.op in ("max", "min") for e in walk(s.value for s in self.program.stores)):
+        ops = {e.op for e in walk(s.value for s in self.program.stores)}
+        if self.kind == "max" or ops & {"max", "min"}:
             self.helpers.add("extremes")
+        if "draw" in ops:
+            self.helpers.add("draw")
         self.elements: dict[int, str] = {}
 
     @property

@@ -113,6 +113,7 @@ def _module(
         head=plan.user.head,
         seeds=bool(plan.graph.seeds),
         maps=any("TensorMap(" in text for text in functions),
+        prepared=any("prepared(" in text for text in functions),
         members=plan.user.members,
         signature=plan.user.signature,
         body=forward,

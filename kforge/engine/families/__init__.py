@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
 
 from kforge.engine.emit.cgen import Types
 from kforge.engine.emit.kernelcode import KernelCode
 from kforge.engine.graph.ir import Program
+from kforge.engine.graph.symbols import Derived, Poly, Size, Var
 
 
 @dataclass(frozen=True)
 class Target:
     """What the kernels will run on and meet: multiprocessors that are there at least; the longest dimension of any
-    input variant, an upper bound on the rows to prepare for (0: only those of the first); the architecture."""
+    input variant, an upper bound on the rows to prepare for (0: only those of the first); the architecture.
+
+    extents: gives the largest that each size of the inputs is in any variant, by name (`x_0`).
+    """
 
     multiprocessors: int = 132
     longest: int = 0
     arch: str = "sm_90a"
+    extents: Callable[[], Mapping[str, int]] = field(default=dict, compare=False)
+
+    def steps(self, loops: Sequence[Var]) -> int:
+        """How many steps these loops take together where they take most: in the first variant or another."""
+        return prod(self._most(v.size) for v in loops)
+
+    def _most(self, size: Poly) -> int:
+        return sum(c * prod(map(self._atom, monomial)) for monomial, c in size.terms)
+
+    def _atom(self, size: object) -> int:
+        assert isinstance(size, Size)
+        if isinstance(size, Derived):
+            return (self._most(size.base) + size.shift) // size.step
+        whole, _, parts = size.name.partition("_by_")  # of a size that must be a multiple (Importer.divide)
+        known = self.extents()
+        if whole in known and parts.isdigit():
+            return max(size.hint, known[whole] // int(parts))
+        return max(size.hint, known.get(size.name, 0))
 
 
 Family = Callable[[Program, Types, str, Target], Iterator[KernelCode]]
@@ -42,6 +65,7 @@ def kernels_for(program: Program, types: Types, name: str, target: Target) -> li
         broadcast,
         carried,
         columns,
+        convolution,
         gather,
         pointwise,
         product,
@@ -53,6 +77,8 @@ def kernels_for(program: Program, types: Types, name: str, target: Target) -> li
         window,
     )
 
+    if convolution.convolves(program):
+        return list(REGISTRY["convolution"](program, types, name, target))
     if product.multiplies(program):
         return list(REGISTRY["product"](program, types, name, target))
     if any(s.carried for s in program.stores):

@@ -59,8 +59,16 @@ def abreast(program: Program, passes: list[Pass]) -> bool:
 
 
 def held_columns(program: Program) -> int:
-    """How many columns a block of 16 lanes holds in registers; of halves, which need 64 lanes, a quarter of that."""
-    return 64 * (PER_THREAD // live_values(plan(program, keep=True)))
+    """How many columns a block of 16 lanes holds in registers; of halves, which need 64 lanes, a quarter of that.
+
+    None where there is not room for the fewest that a thread takes.
+    """
+    items = PER_THREAD // live_values(_held_passes(program))
+    return 64 * items if items >= min(c[3] for c in HELD_CLASSES) else 0
+
+
+def _held_passes(program: Program) -> list[Pass]:
+    return plan(program, keep=True, pairs=[pair for pair in find_pairs(program) if pair.kind == "moments"])
 
 
 def held(program: Program, types: Types, name: str, halves: bool = False) -> KernelCode:
@@ -68,7 +76,7 @@ def held(program: Program, types: Types, name: str, halves: bool = False) -> Ker
 
     halves: elements of two bytes, of which 32 neighbours are half a line of memory.
     """
-    passes = plan(program, keep=True, pairs=[pair for pair in find_pairs(program) if pair.kind == "moments"])
+    passes = _held_passes(program)
     sizes = row_sizes(program)
     walks = HeldColumns.walks(program)
     code = HeldColumns(program, types, sizes, passes, replace(HELD, column="int") if walks else HELD)

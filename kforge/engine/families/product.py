@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kforge.engine.emit.cgen import Types
+from kforge.engine.emit.cgen import BYTES, Types
 from kforge.engine.emit.kernelcode import KernelCode
 from kforge.engine.families import Target, register
 from kforge.engine.families.product_ampere import ampere
+from kforge.engine.families.product_cost import BYTES_PER_SECOND, MULTIPROCESSORS, STEP, fastest, multiplying
 from kforge.engine.families.product_parts import PROCESSORS, Parts, multiplies, parts_of
 from kforge.engine.graph.ir import Program
 
-STEP = {256: 7.5e-7, 128: 3.9e-7, 64: 2.3e-7}  # seconds of 64 steps of depth of a tile 128 x BN, on an H200
-BYTES_PER_SECOND = 4e12  # what the sums' way to memory adds, a part of it hidden
-MULTIPROCESSORS = 132
 SHARED, SLABS = 232448, 21504  # bytes: of a block; of the sums on their way, with what aligning the ring takes
 
 TENSOR_MAP = '''\
@@ -48,7 +46,8 @@ def product(program: Program, types: Types, name: str, target: Target) -> Iterat
 
 def _hopper(parts: Parts, name: str) -> KernelCode:
     constants, tune = _schedule(parts)
-    tiles = "ceil_div(rows, 128 * CLUSTER) * ceil_div(cols, BN)" + (" * batches" if parts.product.batch else "")
+    across = "max(1, ceil_div(cols, BN))" if parts.row_bytes else "ceil_div(cols, BN)"
+    tiles = f"ceil_div(rows, 128 * CLUSTER) * {across}" + (" * batches" if parts.product.batch else "")
     lines = [128 if parts.along[0] else 64, 64]
     sides = zip(parts.shapes(), lines, strict=True)
     near = {"prefetch"} if parts.values["fetched"]["soon"] else set()
@@ -63,6 +62,7 @@ def _hopper(parts: Parts, name: str) -> KernelCode:
             "STAGES": f"STAGES * (128 + BN) * 128 + {SLABS} <= {SHARED}",
             "TURNS": "TURNS * BN <= 256",
             "CLUSTER": "BN >= 64 * CLUSTER",
+            **({"BN": "cols <= BN"} if parts.whole_rows else {}),
         },
         grid=f"min({tiles}, processors // CLUSTER) * CLUSTER",
         block="384",
@@ -72,6 +72,7 @@ def _hopper(parts: Parts, name: str) -> KernelCode:
         counts=(f"processors({parts.product.left.buffer.name})",),
         functions=(PROCESSORS, TENSOR_MAP),
         seconds=_seconds(parts),
+        **parts.left_behind("max(1, ceil_div(cols, BN))", "ceil_div(rows, 128 * CLUSTER) * CLUSTER * 8"),
     )
 
 
@@ -80,12 +81,18 @@ def _schedule(parts: Parts) -> tuple[dict[str, int | str], dict[str, tuple[int |
 
     Where both operands lie along the depth and are large, a tile of 256 columns for both warpgroups; else 128 columns
     for each in turn, the right operand's part shared by two blocks; 64 columns where that leaves processors idle.
+    Shares of the depth are about as many as multiprocessors, one tile each. Whole rows give a tile's width.
     """
-    batches, rows, cols, _ = parts.hints()
+    batches, rows, cols, depth = parts.hints()
     down = -(-rows // 128)
     tiles = {n: batches * down * -(-cols // n) for n in STEP}
     chosen: dict[str, int | str] = {"BN": 128, "STAGES": 6, "CLUSTER": 2, "TURNS": 2, "GROUP": 8}
-    if all(parts.along) and tiles[256] >= 2 * MULTIPROCESSORS:
+    if parts.whole_rows:
+        chosen |= {"BN": min(n for n in STEP if n >= cols), "STAGES": 4, "CLUSTER": 1, "TURNS": 1}
+    elif parts.product.shares > 1:
+        _, n = fastest(batches, rows, cols, depth)
+        chosen |= {"BN": n, "STAGES": 4 if n == 256 else 6, "CLUSTER": 1 if n == 64 or down % 2 else 2, "TURNS": 1}
+    elif all(parts.along) and tiles[256] >= 2 * MULTIPROCESSORS:
         chosen = {"BN": 256, "STAGES": 4, "CLUSTER": 1, "TURNS": 1, "GROUP": 16}
     elif 2 * tiles[128] < MULTIPROCESSORS:
         chosen |= {"BN": 64, "CLUSTER": 1, "TURNS": 1}
@@ -104,11 +111,9 @@ def _layouts(parts: Parts) -> set[str]:
 def _seconds(parts: Parts) -> float:
     """Predicted: whole rounds of tiles over the multiprocessors, and a part of the traffic beside them."""
     batches, rows, cols, depth = parts.hints()
-    rounds = {n: -(-batches * -(-rows // 128) * -(-cols // n) // MULTIPROCESSORS) for n in STEP}
     whole = [b for b in parts.program.buffers if b.name in parts.pointers and len(b.shape) > 1]
-    traffic = 2.0 * batches * rows * cols * len(whole)
-    steps = -(-depth // 64)
-    return 5e-6 + min(rounds[n] * STEP[n] for n in STEP) * steps + 0.3 * traffic / BYTES_PER_SECOND
+    traffic = sum(BYTES[b.dtype] for b in whole) * batches * rows * cols
+    return 5e-6 + multiplying(batches, rows, cols, depth) + 0.3 * traffic / BYTES_PER_SECOND
 
 
 __all__ = ["multiplies", "product"]

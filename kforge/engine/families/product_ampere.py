@@ -29,6 +29,7 @@ def ampere(parts: Parts, name: str) -> KernelCode:
     constants: dict[str, int | str] = {"BM": 128 if wide else 64, "BN": 128, "STAGES": 3, "GROUP": 8}
     tune: dict[str, tuple[int | str, ...]] = {"BM": (128, 64), "BN": (128, 256, 64), "STAGES": (4, 3, 2)}
     tune |= {"GROUP": (8, 16, 4)}
+    across = "max(1, ceil_div(cols, BN))" if parts.row_bytes else "ceil_div(cols, BN)"
     return parts.kernel(
         name,
         "cuda/product_ampere.cu.j2",
@@ -37,10 +38,11 @@ def ampere(parts: Parts, name: str) -> KernelCode:
         tune,
         helpers=(),
         require={"STAGES": f"STAGES * (BM + BN) * 128 <= {LEAST_SHARED}"},
-        grid="ceil_div(rows, BM) * ceil_div(cols, BN)" + (" * batches" if parts.product.batch else ""),
+        grid=f"ceil_div(rows, BM) * {across}" + (" * batches" if parts.product.batch else ""),
         block="BM * BN // 128",
         shared="max(STAGES * (BM + BN) * 128, BM * BN // 128 * 80)",
         operands=tuple((f"lines({buffer}, {{}})", shape) for buffer, shape in parts.shapes()),
         functions=(LINES,),
         seconds=6e-6 + 2.0 * batches * rows * cols * depth / RATE,
+        **parts.left_behind(f"{across} * (BN // 64)", "ceil_div(rows, BM) * (BM // 64)"),
     )

@@ -25,7 +25,7 @@ from kforge.engine.emit.ragged import is_ragged
 from kforge.engine.emit.reducing import SLOT_BYTES
 from kforge.engine.emit.rowbase import Style
 from kforge.engine.emit.rowcode import RowCode
-from kforge.engine.emit.schedules import block_classes, live_values
+from kforge.engine.emit.schedules import block_classes, fitted, live_values
 from kforge.engine.emit.splitcode import ShareCode, SplitCode, joins_once
 from kforge.engine.emit.threadcode import ThreadCode
 from kforge.engine.families import Target, register
@@ -34,8 +34,10 @@ from kforge.engine.graph.symbols import Var
 
 WARP_COLUMNS = 1024
 PER_THREAD = 32  # elements that a thread holds in registers at most
+SIZES = (1, 2, 4, 8, 16, 32)  # vectors of a thread that are tried
 HELD = 48  # the same where three blocks of 256 threads share a multiprocessor
 STAGED_BYTES = 192  # of shared memory that such a thread fills besides
+SHARED_BYTES = 227 * 1024  # that the blocks of a multiprocessor have together, 1 KB of each taken by the system
 
 REDUCED_COLUMNS = 4096
 SEVERAL_A_ROW = 2048
@@ -213,7 +215,7 @@ def _warp(program: Program, types: Types, name: str) -> KernelCode:
     vec, slack = _vec(program), _slack(program)
     passes = plan(program, keep=True, pairs=_moments(program))
     code = HeldCode(program, types, row_sizes(program), passes, WARP, ragged=slack > 0)
-    items = _items(_hint(program.cols) + slack, 32 * vec)
+    items = max(1, -(-(_hint(program.cols) + slack) // (32 * vec)))
     constants: dict[str, int | str] = {"BLOCK": 128, "VEC": vec, "ITEMS": items}
     kernel = _kernel(
         code, f"{name}_warp", "row_warp.cu.j2", "warp", "one warp per row, the row in registers", constants
@@ -221,7 +223,7 @@ def _warp(program: Program, types: Types, name: str) -> KernelCode:
     return replace(
         kernel,
         grid="ceil_div(rows, BLOCK / 32)".replace("/ 32", "// 32"),
-        tune={"BLOCK": (128, 256, 64), "VEC": (8, 4, 2, 1), "ITEMS": (1, 2, 4, 8, 16, 32)},
+        tune={"BLOCK": (128, 256, 64), "VEC": (8, 4, 2, 1), "ITEMS": tuple(sorted({items, *SIZES}))},
         require={**kernel.require, "ITEMS": f"32 * VEC * ITEMS >= cols{_plus(slack)}"},
         limit=f"cols <= {WARP_COLUMNS}",
     )
@@ -233,21 +235,28 @@ def _block(program: Program, types: Types, name: str) -> KernelCode:
     code = HeldCode(program, types, row_sizes(program), passes, BLOCK, ragged=slack > 0)
     per_thread = PER_THREAD // live_values(passes)
     classes = [(limit - slack, chosen) for limit, chosen in block_classes(per_thread, vec)]
-    chosen = next((c for limit, c in classes if _hint(program.cols) <= limit), classes[-1][1])
-    constants: dict[str, int | str] = {"BLOCK": chosen[0], "VEC": vec, "ITEMS": chosen[1]}
+    cols = _hint(program.cols)
+    chosen = next((c for limit, c in classes if cols <= limit), classes[-1][1])
+    fit = fitted(cols + slack, vec, *chosen) if cols > WARP_COLUMNS else chosen
+    own = [(f"cols == {cols}", fit)] if fit != chosen else []  # not of a class, but of the width that was captured
+    constants: dict[str, int | str] = {"BLOCK": fit[0], "VEC": vec, "ITEMS": fit[1]}
     kernel = _kernel(
         code, f"{name}_block", "row_block.cu.j2", "block", "one block per row, the row in registers", constants
     )
-    items = tuple(i for i in (1, 2, 4, 8, 16, 32) if i <= per_thread)
     return replace(
         kernel,
-        tune={"BLOCK": (64, 128, 256, 512, 1024), "VEC": (8, 4, 2, 1), "ITEMS": items},
+        tune={
+            "BLOCK": tuple(sorted({fit[0], 64, 128, 256, 512, 1024})),
+            "VEC": (8, 4, 2, 1),
+            "ITEMS": tuple(sorted({fit[1], *(i for i in SIZES if i <= per_thread)})),
+        },
         require={
             **kernel.require,
             "BLOCK": f"BLOCK * {per_thread} >= cols{_plus(slack)}",
             "ITEMS": f"BLOCK * VEC * ITEMS >= cols{_plus(slack)}",
         },
         tuned=(
+            *((f, {"BLOCK": b, "ITEMS": i}) for f, (b, i) in own),
             *((f"cols <= {limit}", {"BLOCK": b, "ITEMS": i}) for limit, (b, i) in classes[:-1]),
             ("True", {"BLOCK": classes[-1][1][0], "ITEMS": classes[-1][1][1]}),
         ),
@@ -294,7 +303,8 @@ def _stream(program: Program, types: Types, name: str) -> KernelCode:
 def _split(program: Program, types: Types, name: str, target: Target) -> KernelCode:
     """Chunks in registers and shared memory, so long that the blocks' waiting for each other is a small part.
 
-    A row may have as many blocks as there are multiprocessors: one block on each is what any launch gets.
+    The blocks of a row must all run at once, or they wait for ever: of RESIDENT blocks that fit on a multiprocessor one
+    is not counted on, but one always is. Two let a row have 4 million floats of a batch norm's channel, read once.
     """
     passes = plan(program, keep=True, pairs=find_pairs(program))
     vec = _vec(program)
@@ -314,6 +324,8 @@ def _split(program: Program, types: Types, name: str, target: Target) -> KernelC
     items = (first, *(i for i in (first // 2, first // 4) if i), *(first * k for k in (2, 4, 8) if first * k <= held))
     fewest = staged // 2 // 8 * 8
     fits = min(max(v * i + fewest for i in items if v * i <= held) for v in (1, 2, 4, 8) if v <= held)
+    shared = f"BLOCK * (STAGED // VEC) * {slots} * VEC * {size}"
+    counted_on = f"max(1, min(RESIDENT, {SHARED_BYTES} // ({shared} + 1024)) - 1)"
     return replace(
         kernel,
         grid=f"rows * {blocks}",
@@ -323,13 +335,16 @@ def _split(program: Program, types: Types, name: str, target: Target) -> KernelC
             "VEC": (8, 4, 2, 1),
             "ITEMS": items,
             "STAGED": tuple(dict.fromkeys((staged, fewest, staged * 4 // 3 // 8 * 8))),
-            "RESIDENT": (3, 4, 2),
+            "RESIDENT": (3, 4),
         },
-        require={**kernel.require, "ITEMS": f"VEC * ITEMS <= {held} and {blocks} <= {target.multiprocessors}"},
-        shared=f"BLOCK * (STAGED // VEC) * {slots} * VEC * {size}",
+        require={
+            **kernel.require,
+            "ITEMS": f"VEC * ITEMS <= {held} and {blocks} <= {target.multiprocessors} * {counted_on}",
+        },
+        shared=shared,
         workspace=f"rows * {blocks} * {bytes_per_block} + 4",
         zeroed=True,
-        limit=f"cols <= {target.multiprocessors * 256 * fits - (vec if ragged else 0)}",
+        limit=f"cols <= {target.multiprocessors * 2 * 256 * fits - (vec if ragged else 0)}",
     )
 
 
@@ -389,8 +404,3 @@ def _thread(program: Program, types: Types, name: str) -> KernelCode:
         tune={"SPLIT": (1, 2, 4, 8, 16), "ITEMS": (4, 8, 16)},
         require={},
     )
-
-
-def _items(cols: int, tile: int) -> int:
-    needed = -(-cols // tile)
-    return next(i for i in (1, 2, 4, 8, 16, 32) if i >= needed)

@@ -33,14 +33,14 @@ def sort(program: Program, types: Types, name: str, target: Target) -> Iterator[
     """Applies to programs that sort rows short enough, or ask for few elements of long ones."""
     if not any(e.kind.startswith("sort") for e in program.scans):
         return
-    cols = max(_hint(program.cols), target.longest if program.cols[-1].size.constant is None else 0)
     top = _top(program, types, name)
     most = _most_held(program, types)
-    if top is None and cols > most:
+    if top is None and target.steps(program.cols) > most:
         raise NoCandidate(f"rows of more than {most} elements are not sorted", operator="sort")
     width = program.cols[-1].size.constant
     held = _block(program, types, name)
-    choices = [_warp(program, types, name), held if top is None else replace(held, limit=f"cols <= {TOP_COLUMNS}")]
+    limit = most if top is None else min(most, TOP_COLUMNS)
+    choices = [_warp(program, types, name), replace(held, limit=f"cols <= {limit}")]
     choices += [] if top is None else [top]
     if width is None:
         yield from choices

@@ -19,7 +19,7 @@ def cut_layout(node: Any, values: Mapping[Any, Any]) -> Layout | None:
     below = _source(node)
     if below is None:
         tensor = values.get(node)
-        if node.op != "call_function" or not isinstance(tensor, Tensor):
+        if node.op != "call_function" or not isinstance(tensor, Tensor) or _packet(node) == "expand":
             return None
         own = tensor.layout
         if own is not None and inputs_of(own):

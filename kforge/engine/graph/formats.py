@@ -40,8 +40,9 @@ ROWS = {"max_pool1d_with_indices", "avg_pool1d", "adaptive_avg_pool1d", "adaptiv
 """Those that torch computes as images of height one."""
 ROWS_ON_GPU = {"max_pool1d"}
 
-CONTIGUOUS = {"tril", "triu", "baddbmm", "rms_norm", "_fused_rms_norm"}
-"""Composites of pointwise operators whose result is contiguous whatever the operand is."""
+RMS_NORMS = {"rms_norm", "_fused_rms_norm"}
+CONTIGUOUS = {"tril", "triu", "baddbmm"} | RMS_NORMS
+"""Composites of pointwise operators whose result is contiguous whatever the operand is; but RMS norm on a CPU."""
 
 DENSE = "dense"  # kind of an input whose strides of dimensions of size one do not count
 Format = tuple[Layout, bool]
@@ -64,10 +65,11 @@ def follow(node: Any, result: Any) -> None:
     for t in result if isinstance(result, (tuple, list)) else (result,):
         if not isinstance(t, Tensor):
             continue
-        if names & CONTIGUOUS:
-            t.layout = t.format = None
-            continue
         rank = len(t.shape)
+        if names & CONTIGUOUS:
+            source = _source(t, rank) if on_cpu and names & RMS_NORMS and rank in (4, 5) else None
+            t.layout, t.format = None, None if source is None else source[0]
+            continue
         if names & rows and rank == 3:
             source = _source(t, 3)
             t.format = None if source is None else (source[0][0], True)
@@ -98,7 +100,9 @@ def _composites(node: Any) -> set[str]:
 
 
 def _source(t: Tensor, rank: int) -> tuple[Format, bool] | None:
-    """The format of the first operand above of so many dimensions; whether it has an input's strides as they are."""
+    """The format of the first operand above of so many dimensions; whether it has an input's strides as they are.
+
+    None where it is contiguous, whatever it was made of."""
     seen: set[int] = set()
     while t.inputs and id(t) not in seen:
         seen.add(id(t))
@@ -107,4 +111,6 @@ def _source(t: Tensor, rank: int) -> tuple[Format, bool] | None:
             return t.format, t.buffer is not None
         if len(t.shape) == rank and t.layout is not None:
             return (t.layout, False), True
+        if len(t.shape) == rank and t.settled:
+            return None
     return None

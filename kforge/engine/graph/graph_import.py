@@ -52,6 +52,9 @@ def import_graph(
     halved: bool = False,
     last: bool = False,
     own: bool = False,
+    shared: bool = False,
+    rowwise: bool = False,
+    implicit: bool = False,
     gathered: bool = False,
     joined: bool = False,
     attention: Callable[[str], Any] | None = None,
@@ -61,8 +64,9 @@ def import_graph(
 
     names: placeholder -> (readable name, kind); origins: fx node -> Origin; constants: placeholders of known elements;
     variants: gives the same graph for other shapes, asked for only when a literal would fix a size; pinned: parameters
-    cannot have other sizes; library, scheme, halved, last, own, gathered, joined: as Importer has them; resized: gives
-    the graph for any shapes, asked for where literals were taken for sizes. NoCandidate names what has no handler.
+    cannot have other sizes; library, scheme, halved, last, own, shared, implicit, gathered, joined: as Importer has
+    them; resized: gives the graph for any shapes, asked for where literals were taken for sizes. NoCandidate names what
+    has no handler.
     """
     from kforge.engine.handlers import (  # noqa: F401  (they register handlers)
         accumulating,
@@ -79,6 +83,7 @@ def import_graph(
         pooling_backward,
         products,
         resampling,
+        resampling_backward,
         sampling,
         scans,
         searching,
@@ -94,6 +99,8 @@ def import_graph(
     for _ in range(300):
         imp = Importer(dict(known), evidence, library=library, scheme=scheme, halved=halved, last=last, own=own)
         imp.attention, imp.gathered, imp.joined = attention, gathered, joined
+        imp.shared, imp.rowwise = shared, rowwise
+        imp.implicit = implicit
         try:
             graph = _run(imp, module, names, origins, constants or {})
         except Refine as refine:
@@ -169,14 +176,27 @@ def _run(
                     imp.equal(a, b)
                 if isinstance(value, Tensor) and _has_gaps(n) and (rule := cut_layout(n, values)) is not None:
                     value.layout, value.format = Seen(rule), None
-            return Graph(inputs, outputs, imp.known, imp.sources, real, imp.minimum, imp.seeds, frozenset(odd))
+            expanded = {}
+            for k, n in enumerate(flat):
+                if (whole := _expands(n)) and isinstance(inner := values[whole], Tensor) and inner.buffer is None:
+                    expanded[k], outputs[k] = outputs[k].shape, inner
+            graph = Graph(inputs, outputs, imp.known, imp.sources, real, imp.minimum, imp.seeds, frozenset(odd))
+            graph.expanded = expanded
+            return graph
     raise NoCandidate("the graph has no output", operator="output")
 
 
+def _expands(node: Any) -> Any:
+    """What an output repeats without copying it; None where it is no such view."""
+    if getattr(node, "op", "") != "call_function" or "expand." not in str(node.target):
+        return None
+    return node.args[0] if node.args[0].meta["val"].shape != node.meta["val"].shape else None
+
+
 def _has_gaps(node: Any) -> bool:
-    """Whether a node's elements do not lie side by side in any order."""
+    """Whether a node's elements do not lie side by side in any order; of none nobody knows."""
     fake = node.meta.get("val")
-    return fake is not None and not fake.is_contiguous() and not _order(fake)
+    return fake is not None and (fake.numel() == 0 or (not fake.is_contiguous() and not _order(fake)))
 
 
 def _order(fake: Any) -> tuple[int, ...]:
@@ -226,9 +246,10 @@ def _call(imp: Importer, node: Any, values: dict[Any, Any]) -> Any:
     packet = name.name.split("::")[-1] if name is not None else imp.operator
     fake = node.meta.get("val")
     dtype = _dtype(fake) if isinstance(fake, torch.Tensor) else ""
-    if isinstance(fake, torch.Tensor) and any(isinstance(s, torch.SymInt) for s in fake.shape):
+    unknown = isinstance(fake, torch.Tensor) and any(isinstance(s, torch.SymInt) for s in fake.shape)
+    if unknown and packet != "bincount":
         raise imp.reject("its size depends on data")
-    shape = tuple(int(s) for s in fake.shape) if isinstance(fake, torch.Tensor) else ()
+    shape = tuple(int(s) for s in fake.shape) if isinstance(fake, torch.Tensor) and not unknown else ()
     if isinstance(fake, (tuple, list)) and fake and isinstance(fake[0], torch.Tensor):
         dtype = _dtype(fake[0])
     if "complex" in dtype:
@@ -255,6 +276,9 @@ def _call(imp: Importer, node: Any, values: dict[Any, Any]) -> Any:
             t.name = node.name
     lay_out(node, packet, result, args, kwargs, values)
     follow(node, result)
+    for t in result if isinstance(result, (tuple, list)) else (result,):
+        if isinstance(t, Tensor) and t.buffer is None:
+            t.settled = True
     return result
 
 

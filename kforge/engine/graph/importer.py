@@ -70,6 +70,7 @@ class Graph:
     minimum: dict[Poly, int] = field(default_factory=dict)
     seeds: dict[Buffer, tuple[Poly, ...]] = field(default_factory=dict)
     odd: frozenset[str] = frozenset()  # inputs that were not contiguous when captured
+    expanded: dict[int, tuple[Poly, ...]] = field(default_factory=dict)  # outputs that are expanded views, as computed
 
 
 @dataclass
@@ -94,11 +95,14 @@ class Importer:
     scheme: str = ""  # how products in single precision are computed where that pays (precision.py)
     last: bool = False  # a library's convolutions get channels-last operands
     halved: bool = False  # convolutions at TF32's accuracy by halves, where that pays (halved.py)
+    implicit: bool = False  # they are kernels of ours, at TF32's accuracy (handlers/implicit.py)
     gathered: bool = False  # convolutions in other forms (handlers/transposed.py, flattened.py)
     joined: bool = False  # products of the same rows are one (handlers/joined.py)
     together: dict[Any, Tensor] = field(default_factory=dict)  # what several nodes share, by what it was made for
     attention: Callable[[str], Any] | None = None  # attention is torch's call (handlers/attention.py); buffers by name
     own: bool = False  # products in 16 bits are kernels of ours (tensorcores.py)
+    shared: bool = False  # their depth is divided where that pays
+    rowwise: bool = False  # rows of them are reduced by the same kernel (families/product_rows.py)
 
     # sizes
 

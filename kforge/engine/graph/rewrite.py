@@ -220,33 +220,6 @@ def _never_negative(e: Expr) -> bool:
 
 
 @rule
-def tanh_of_softplus(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
-    """tanh(log(1 + e^x)) is t / (t + 2), t = e^2x + 2 e^x: one exponential instead of three functions, as in Mish.
-
-    Above 20 it is one, in double precision, too; that is where t is on its way to overflow. Its error is that of the
-    three for x > 0, and 1.3 to 1.5 of theirs where x is below -1: RMS, in single precision on a CPU.
-    """
-    if op != "tanh":
-        return None
-    inner = args[0]
-    if inner.op == "where" and inner.args[0].op == "gt" and inner.args[0].args[0] is inner.args[1]:
-        limit = inner.args[0].args[1]
-        if limit.op != "const" or float(limit.value or 0.0) < 20:
-            return None
-        inner, given = inner.args[2], inner.args[1]
-    else:
-        given = inner.args[0].args[0] if inner.op == "log1p" and inner.args[0].op == "exp" else inner
-    if inner.op != "log1p" or inner.args[0].op != "exp" or inner.args[0].args[0] is not given:
-        return None
-    two, power = b.const(2.0, REAL), inner.args[0]
-    t = b.op("add", b.op("mul", power, power, dtype=REAL), b.op("mul", two, power, dtype=REAL), dtype=REAL)
-    large = b.op("gt", given, b.const(20.0, REAL), dtype="bool")
-    return b.op(
-        "where", large, b.const(1.0, REAL), b.op("div", t, b.op("add", t, two, dtype=REAL), dtype=REAL), dtype=REAL
-    )
-
-
-@rule
 def index_arithmetic(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
     """Sums, products and remainders of indices are indices; a remainder where neither side can be negative."""
     if dtype != "int64" or op not in {"add", "sub", "mul", "rest"} or any(a.op not in ("index", "const") for a in args):

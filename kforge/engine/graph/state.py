@@ -14,6 +14,7 @@ from kforge.engine.emit.merging import find_pairs
 from kforge.engine.emit.passes import Levels
 from kforge.engine.graph.importer import Graph
 from kforge.engine.graph.ir import Buffer, Expr, Program, Store, walk
+from kforge.engine.graph.symbols import Poly, Var
 from kforge.engine.graph.tensors import Tensor
 from kforge.errors import NoCandidate
 
@@ -155,20 +156,30 @@ def _redirect(program: Program, buffer: Buffer, target: Buffer) -> Program:
 
 
 def _gather_scalars(programs: list[Program]) -> list[Program]:
-    """A kernel that would write single values alone (a counter) is left to the last of the others."""
+    """A kernel that would write single values alone (a counter) is left to the last of the others that always runs."""
     scalars = [p for p in programs if not p.rows and not p.cols]
     others = [p for p in programs if p.rows or p.cols]
-    if not scalars or not others:
+    if not scalars:
         return programs
     written = {s.buffer for p in others for s in p.stores}
     single = [s for p in scalars for s in p.stores]
     touched = {e.buffer for e in walk(s.value for s in single) if e.op == "load"} | {s.buffer for s in single}
     if written & touched or any(e.buffer in {s.buffer for s in single} for p in others for e in p.loads):
-        return programs
-    last = others[-1]
+        return [p if p not in scalars else _of_one(p) for p in programs]
+    last = next((p for p in reversed(others) if all(v.size.constant for v in p.rows or p.cols)), None)
+    if last is None:  # none is launched where there are no elements
+        return [p if p not in scalars else _of_one(p) for p in programs]
     origins = tuple(dict.fromkeys([*last.origins, *(o for p in scalars for o in p.origins)]))
     once = tuple(replace(s, per_row=True, once=True) for s in single)
-    return [*others[:-1], replace(last, stores=(*last.stores, *once), origins=origins)]
+    more = replace(last, stores=(*last.stores, *once), origins=origins)
+    return [more if p is last else p for p in others]
+
+
+def _of_one(program: Program) -> Program:
+    """Single values by a kernel of one element."""
+    only = Var("c0", Poly.of(1))
+    stores = tuple(replace(s, index=s.index + Poly.of(only), per_row=False) for s in program.stores)
+    return replace(program, cols=(only,), stores=stores)
 
 
 def write_once(code: RowCode, first: str) -> None:

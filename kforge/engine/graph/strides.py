@@ -69,7 +69,9 @@ def inputs_of(layout: Layout) -> list[Buffer]:
     """The inputs whose strides decide; none where the result always lies the same way."""
     if isinstance(layout, Buffer):
         return [layout]
-    below = layout.operands if isinstance(layout, Joined) else () if isinstance(layout, Dense) else (layout.of,)
+    if isinstance(layout, Dense):
+        return []
+    below = layout.operands if isinstance(layout, Joined) else (layout.of,)
     return list(dict.fromkeys(b for part in below for b in inputs_of(part)))
 
 

@@ -19,6 +19,9 @@ from kforge.engine.graph.symbols import Poly, Var, floor_div, product, rejoin, r
 if TYPE_CHECKING:
     from kforge.engine.calls.vendor import VendorCall
 
+PRODUCT = "product"
+"""The kind of window that is a matrix product (handlers/tensorcores.py)."""
+
 Index = tuple[Poly, ...]
 Guard = Expr | None
 
@@ -92,6 +95,7 @@ class Tensor:
     buffer: Buffer | None = None
     layout: Layout | None = None  # whose strides torch would give the result (strides.py); None: contiguous
     format: tuple[Layout, bool] | None = None  # in whose channels-last order the result is (formats.py)
+    settled: bool = False  # the two are known: it is a node's own result, not made on the way to one
     vendor: VendorCall | None = None  # a library computes it: it cannot be pulled
     scatter: Scatter | None = None  # it must be in memory to be read
     copies: Copied | None = None
@@ -169,7 +173,7 @@ class Context:
         if rows != [i for i in loops if i in rows]:  # the row's own, or one that several rows share
             raise Cut(tensor)
         body = self.value(source, index + spread(over, self.cols))
-        self._without_windows(body)
+        self._without_windows(body, products=True)
         if (short := without_columns(self.builder, reduction.kind, body, self.cols)) is not None:
             return short
         small = body.dtype not in (REAL, "int32", "int64")
@@ -178,10 +182,10 @@ class Context:
             return self.builder.reduce(reduction.kind, wide, "int64")
         return self.builder.cast(self.builder.reduce(reduction.kind, wide, wide.dtype), body.dtype)
 
-    def _without_windows(self, body: Expr) -> None:
-        """A walk over a row has no windows in it: they are in memory before."""
+    def _without_windows(self, body: Expr, products: bool = False) -> None:
+        """A walk over a row has no windows in it: they are in memory before. products: but for a matrix product's."""
         for e in walk([body]):
-            if e.op == "window":
+            if e.window is not None and not (products and e.window.kind == PRODUCT and self.rows):
                 raise Cut(self.windows[e.uid])
 
     def scanned(self, tensor: Tensor, index: Index) -> Expr:

@@ -8,7 +8,17 @@ from typing import Any
 from kforge.engine.graph.formats import DENSE
 from kforge.engine.graph.importer import HANDLERS, layout_of
 from kforge.engine.graph.ir import Buffer
-from kforge.engine.graph.strides import Image, Joined, Kept, Layout, as_shaped, channels_last, part_of, viewed
+from kforge.engine.graph.strides import (
+    Dense,
+    Image,
+    Joined,
+    Kept,
+    Layout,
+    as_shaped,
+    channels_last,
+    part_of,
+    viewed,
+)
 from kforge.engine.graph.tensors import Tensor
 from kforge.task.capturing import CALL
 from kforge.task.tracing import OPERANDS
@@ -16,6 +26,13 @@ from kforge.task.tracing import OPERANDS
 # operators whose result torch lays out as their operand; of a part, the order of the dimensions counts
 KEEPS_STRIDES = {"_to_copy", "alias", "clone", "detach", "lift_fresh_copy", "positive"}
 PARTS = {"slice", "split_with_sizes"}
+ALIKE = {
+    "native_dropout",
+    "bernoulli",
+    "full_like",
+    "zeros_like",
+    "ones_like",
+}  # all that they give lies as the operand
 COPIERS = {"select_scatter", "slice_scatter", "diagonal_scatter", "index_fill", "put"}  # on a copy that keeps strides
 WRITERS = {"scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy", "index_reduce"}
 WRITERS |= COPIERS
@@ -38,6 +55,9 @@ def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Ma
         elif packet in PARTS or in_place:
             own = args[0].layout
             t.layout = own if own is None or isinstance(own, Buffer) else part_of(own, args[0].shape, t.shape)
+            t.format = args[0].format if packet in PARTS else t.format
+        elif packet in ALIKE and not _reorders(kwargs):
+            t.layout, t.format = layout_of([args[0]], t.shape), args[0].format
         elif packet == "where" and "select_scatter" in str(node.meta.get("original_aten")):
             t.layout = args[2].layout
         elif packet in VIEWS:
@@ -48,6 +68,8 @@ def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Ma
                 t.layout = channels_last(t.shape) if last else None
             elif isinstance(args[0], Tensor):
                 t.format = args[0].format
+        elif packet == "cat":
+            t.layout = _cat(t, *args)
         elif packet in HANDLERS and packet != "sort":
             pointwise = torch.Tag.pointwise in node.target.tags
             t.layout = layout_of([a for a in args if isinstance(a, Tensor)], t.shape) if pointwise else None
@@ -69,6 +91,20 @@ def _layout(x: Tensor) -> Layout | None:
         return x.layout
     source = x.format[0]
     return Image(source, x.shape, dense=isinstance(source, Buffer) and source.kind == DENSE)
+
+
+def _cat(result: Tensor, parts: Sequence[Tensor], dim: int = 0) -> Layout | None:
+    """Channels last where all images are; of images that lie by different rules nothing is told."""
+    parts = [x for x in parts if x.shape and len(x.shape) == len(result.shape)]
+    rules = {_layout(x) for x in parts}
+    if len(result.shape) not in (4, 5) or len(rules) != 1 or None in rules:
+        return None
+    return Image(_lies(parts[0]), result.shape, dense=False)
+
+
+def _lies(x: Tensor) -> Layout:
+    own = _layout(x)
+    return Dense(x.shape) if own is None else as_shaped(own, x.shape)
 
 
 def _named(values: Mapping[Any, Any], name: str) -> Any:

@@ -16,7 +16,16 @@ from kforge.engine.handlers.slices import both
 def _full(imp: Importer, meta: Meta, sizes: Sequence[int], value: Any = None, **_: Any) -> Tensor:
     value = value if value is not None else (1 if ".ones" in meta.operator else 0)
     shape = [imp.free_size(int(s), wide(axis)) for axis, s in enumerate(sizes)]
+    if 1 in sizes:
+        _fix_ones(imp)
     return imp.tensor(shape, meta.dtype, lambda ctx, i, guard: literal(ctx, value, computing(meta.dtype)))
+
+
+def _fix_ones(imp: Importer) -> None:
+    """What is made as long as a dimension of size one would be broadcast where that is another."""
+    for symbol in list(imp.sources):
+        if symbol.hint == 1:
+            imp.fix(imp.resolve(Poly.of(symbol)))
 
 
 @handles("scalar_tensor")
@@ -41,10 +50,8 @@ def _arange(imp: Importer, meta: Meta, *args: Any, **kwargs: Any) -> Tensor:
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         return cast(ctx, ctx.builder.index(index[0] * step + start), computing(meta.dtype))
 
-    if meta.shape[0] == 1:  # a range over a dimension of size one would be broadcast where that is another
-        for symbol in list(imp.sources):
-            if symbol.hint == 1:
-                imp.fix(imp.resolve(Poly.of(symbol)))
+    if meta.shape[0] == 1:
+        _fix_ones(imp)
     return imp.tensor([imp.free_size(meta.shape[0], wide(0))], meta.dtype, at)
 
 

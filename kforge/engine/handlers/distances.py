@@ -1,13 +1,14 @@
-"""Handlers of distances between vectors: cdist and dist, as vector norms of differences."""
+"""Handlers of distances between vectors: cdist, pdist and dist, as vector norms of differences."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from kforge.engine.graph.importer import HANDLERS, Importer, Meta, handles
-from kforge.engine.graph.symbols import Poly
-from kforge.engine.graph.tensors import Tensor
+from kforge.engine.graph.importer import HANDLERS, Importer, Meta, cast, handles
+from kforge.engine.graph.ir import REAL, Builder, Expr
+from kforge.engine.graph.symbols import Poly, Value
+from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.composites import op
 
 
@@ -22,6 +23,54 @@ def _cdist(imp: Importer, meta: Meta, x: Tensor, y: Tensor, p: float, how: Any =
     right = imp.view(y, (*y.shape[:-2], one, y.shape[-2], width), lambda i: (*i[:-3], *i[-2:]))
     gap = op(imp, "sub", left, right, dtype=meta.dtype)
     return HANDLERS["linalg_vector_norm"](imp, meta, gap, math.inf if math.isinf(p) else p, [-1])
+
+
+MOST_VECTORS = 1 << 20  # up to which single precision tells a pair's row to the next one
+
+
+@handles("_pdist_forward")
+def _pdist(imp: Importer, meta: Meta, x: Tensor, p: float = 2) -> Tensor:
+    """Each pair of vectors once, in the order of the rows above the diagonal of a square."""
+    imp.fix(x.shape[0])
+    count, width = x.shape[0].hint(), x.shape[1]
+    if not 1 < count < MOST_VECTORS:
+        raise imp.reject(f"pairs among {count} vectors")
+    pairs = Poly.of(count * (count - 1) // 2)
+
+    def gap(ctx: Context, index: Index, guard: Guard) -> Expr:
+        b = ctx.builder
+        row, column = (Poly.of(Value(e, x.shape[0])) for e in _pair(b, b.index(index[0]), count))
+        left, right = (cast(ctx, ctx.value(x, (i, index[1]), guard), REAL) for i in (row, column))
+        return b.op("sub", left, right, dtype=REAL)
+
+    gaps = imp.tensor((pairs, width), x.dtype, gap, x)
+    return HANDLERS["linalg_vector_norm"](imp, meta, gaps, math.inf if math.isinf(p) else p, [-1])
+
+
+def _pair(b: Builder, place: Expr, count: int) -> tuple[Expr, Expr]:
+    """Row and column of a place above the diagonal of a square of side `count`, whose rows get shorter by one each.
+
+    A root in single precision gives the row, or the next one to it, which integers decide.
+    """
+
+    def number(n: int) -> Expr:
+        return b.const(n, "int64")
+
+    def op(name: str, left: Expr, right: Expr) -> Expr:
+        return b.op(name, left, right, dtype="int64")
+
+    def begin(row: Expr) -> Expr:
+        return op("shr", op("mul", row, op("sub", number(2 * count - 1), row)), number(1))
+
+    side = 2 * count - 1
+    under = b.cast(op("sub", number(side * side), op("mul", number(8), place)), REAL)
+    root = b.op("sub", b.const(float(side), REAL), b.op("sqrt", under, dtype=REAL), dtype=REAL)
+    row = b.cast(b.op("mul", root, b.const(0.5, REAL), dtype=REAL), "int64")
+    over = b.op("gt", begin(row), place, dtype="bool")
+    row = b.op("where", over, op("sub", row, number(1)), row, dtype="int64")
+    following = op("add", row, number(1))
+    row = b.op("where", b.op("le", begin(following), place, dtype="bool"), following, row, dtype="int64")
+    return row, op("add", op("sub", place, begin(row)), op("add", row, number(1)))
 
 
 @handles("dist")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 from kforge.engine.graph.ir import INTEGERS, REAL, Builder, Expr
+from kforge.engine.graph.logarithms import softplus, x_log_y
 from kforge.errors import NoCandidate
 
 _FUNCTIONS = (
@@ -287,7 +288,7 @@ def _elu(
 def _softplus(b: Builder, x: Expr, beta: Expr | None = None, threshold: Expr | None = None) -> Expr:
     beta, threshold = beta or _real(b, 1.0), threshold or _real(b, 20.0)
     scaled = b.op("mul", x, beta, dtype=REAL)
-    low = b.op("div", b.op("log1p", b.op("exp", scaled, dtype=REAL), dtype=REAL), beta, dtype=REAL)
+    low = b.op("div", softplus(b, scaled), beta, dtype=REAL)
     return _choose(b, b.op("gt", scaled, threshold, dtype="bool"), x, low)
 
 
@@ -329,13 +330,7 @@ def _lerp(b: Builder, start: Expr, end: Expr, weight: Expr) -> Expr:
     return _choose(b, b.op("lt", b.op("abs", weight, dtype=REAL), _real(b, 0.5), dtype="bool"), near, far)
 
 
-@operator("xlogy")
-def _xlogy(b: Builder, x: Expr, y: Expr) -> Expr:
-    """0 where x is 0, NaN where y is NaN."""
-    zero = _real(b, 0.0)
-    product = b.op("mul", x, b.op("log", y, dtype=REAL), dtype=REAL)
-    at_zero = _choose(b, b.op("eq", x, zero, dtype="bool"), zero, product)
-    return _choose(b, b.op("isnan", y, dtype="bool"), y, at_zero)
+POINTWISE["xlogy"] = x_log_y
 
 
 @operator("fmod")

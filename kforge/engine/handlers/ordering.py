@@ -1,4 +1,4 @@
-"""Handlers of what sorts rows: sort, argsort, top-k, k-th value, median.
+"""Handlers of what sorts rows: sort, argsort, top-k, k-th value, median, mode.
 
 A row is sorted once, as indices; every value is read again at its index, so that what was computed before it and bits
 that compare equal (-0.0 and 0.0) stay what they are. As in torch NaN is above every number, and equal elements keep
@@ -10,26 +10,41 @@ from __future__ import annotations
 from typing import Any
 
 from kforge.engine.graph.importer import HANDLERS, Importer, Meta, handles
-from kforge.engine.graph.ir import REAL, Builder, Expr
+from kforge.engine.graph.ir import FLOATS, REAL, Builder, Expr
 from kforge.engine.graph.symbols import Poly, Value, floor_div
-from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
+from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Tensor
 from kforge.engine.handlers.composites import reduce
 from kforge.engine.handlers.scans import scan
 
 
 def _at(imp: Importer, x: Tensor, d: int, order: Tensor) -> Tensor:
-    """x at the indices `order` along dimension d."""
+    """x at the indices `order` along dimension d. A kernel of other rows finds these values in memory, not their
+    indices."""
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
-        place = Poly.of(Value(ctx.value(order, index, guard), x.shape[d]))
-        return ctx.value(x, (*index[:d], place, *index[d + 1 :]), guard)
+        try:
+            chosen = ctx.value(order, index, guard)
+        except Cut as cut:
+            raise Cut(values if cut.tensor is order else cut.tensor) from None
+        return ctx.value(x, (*index[:d], Poly.of(Value(chosen, x.shape[d])), *index[d + 1 :]), guard)
 
-    return imp.tensor(order.shape, x.dtype, at, x, order)
+    values = imp.tensor(order.shape, x.dtype, at, x, order)
+    values.name = "sorted"
+    return values
 
 
-def _sorted(imp: Importer, x: Tensor, d: int, descending: bool) -> tuple[Tensor, Tensor]:
-    order = scan(imp, "sort_down" if descending else "sort_up", x, d, "int64")
-    return _at(imp, x, d, order), order
+def _first(imp: Importer, order: Tensor, d: int, count: int) -> Tensor:
+    """The first few indices of each sorted row; nothing else of the order is ever in memory."""
+
+    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
+        try:
+            return ctx.value(order, index, guard)
+        except Cut as cut:
+            raise Cut(few if cut.tensor is order else cut.tensor) from None
+
+    few = imp.tensor((*order.shape[:d], Poly.of(count), *order.shape[d + 1 :]), order.dtype, at, order)
+    few.name = "chosen"
+    return few
 
 
 @handles("sort")
@@ -38,7 +53,9 @@ def _sort(
 ) -> tuple[Tensor, Tensor]:
     if not x.shape:
         raise imp.reject("a tensor without dimensions")
-    values, order = _sorted(imp, x, dim % len(x.shape), descending)
+    d = dim % len(x.shape)
+    order = scan(imp, "sort_down" if descending else "sort_up", x, d, "int64")
+    values = _at(imp, x, d, order)
     values.layout = order.layout = x.layout
     return values, order
 
@@ -55,9 +72,8 @@ def _topk(
         return reduce(imp, "max", x, d, True, x.dtype), reduce(imp, "argmax", x, d, True, "int64")
     if k == 1:
         return _chosen(imp, x, d, Poly(), True, nan_first=False)
-    values, order = _sorted(imp, x, d, largest)
-    shape = (*x.shape[:d], Poly.of(k), *x.shape[d + 1 :])
-    return imp.view(values, shape, lambda i: i), imp.view(order, shape, lambda i: i)
+    chosen = _first(imp, scan(imp, "sort_down" if largest else "sort_up", x, d, "int64"), d, k)
+    return _at(imp, x, d, chosen), chosen
 
 
 def _picked(imp: Importer, order: Tensor, d: int, place: Poly | Tensor, keepdim: bool) -> Tensor:
@@ -142,6 +158,42 @@ def _nanmedian(imp: Importer, meta: Meta, x: Tensor, dim: int | None = None, kee
     numbers = reduce(imp, "sum", imp.map(number, x, dtype="int64", compute=REAL), d, True, "int64")
     chosen = _chosen(imp, x, d, imp.map(middle, numbers, dtype="int64"), keepdim, nan_first=False)
     return chosen[0] if dim is None else chosen
+
+
+@handles("mode")
+def _mode(imp: Importer, meta: Meta, x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The least of the most frequent elements, and the last place at which it stands.
+
+    In a sorted row equal elements are runs: the longest ends where the place less that of its run's beginning is
+    largest, and the first such place is that of the least element. Among floats torch's own sort puts a NaN anywhere.
+    """
+    if x.dtype in FLOATS:
+        raise imp.reject("the most frequent of floats, which torch does not promise where one is NaN")
+    d = imp.axis(x.shape, dim)
+    order = scan(imp, "sort_up", x, d, "int64")
+    ordered = _at(imp, x, d, order)
+
+    def begins(ctx: Context, index: Index, guard: Guard) -> Expr:
+        """The own place where the element differs from the one before it, else 0."""
+        b, here = ctx.builder, ctx.builder.index(index[d])
+        later = b.op("gt", here, b.const(0, "int64"), dtype="bool")
+        inside = later if guard is None else b.op("and", guard, later, dtype="bool")
+        before = ctx.value(ordered, (*index[:d], index[d] - 1, *index[d + 1 :]), inside)
+        new = b.op("ne", ctx.value(ordered, index, guard), before, dtype="bool")
+        return b.op("where", b.op("and", later, new, dtype="bool"), here, b.const(0, "int64"), dtype="int64")
+
+    start = scan(imp, "max", imp.tensor(x.shape, "int64", begins, ordered), d, "int64")
+
+    def length(ctx: Context, index: Index, guard: Guard) -> Expr:
+        b = ctx.builder
+        return b.op("sub", b.index(index[d]), ctx.value(start, index, guard), dtype="int64")
+
+    last = reduce(imp, "argmax", imp.tensor(x.shape, "int64", length, start), d, True, "int64")
+    values, places = _at(imp, ordered, d, last), _at(imp, order, d, last)
+    if keepdim:
+        return values, places
+    squeeze = HANDLERS["squeeze"]
+    return squeeze(imp, Meta("", (), imp.operator), values, d), squeeze(imp, Meta("", (), imp.operator), places, d)
 
 
 def _count(x: Tensor) -> int:

@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from kforge.engine.calls import batches, halved
+from kforge.engine.calls import batches, converted, halved
 from kforge.engine.calls.precision import RESULTS, pays
 from kforge.engine.calls.vendor import VendorCall, vendor_tensor
 from kforge.engine.graph.importer import Importer, Meta, handles
@@ -21,7 +21,9 @@ from kforge.engine.graph.symbols import Poly, Size
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.attention import attention
 from kforge.engine.handlers.chains import chain
+from kforge.engine.handlers.converted import converted_product
 from kforge.engine.handlers.flattened import flattened
+from kforge.engine.handlers.implicit import implicit_convolution
 from kforge.engine.handlers.joined import below, group_of, part_of, weights_of
 from kforge.engine.handlers.narrow import integer_product
 from kforge.engine.handlers.operators import POINTWISE
@@ -57,6 +59,8 @@ def _mm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
         product = own_product(imp, meta, a, b)
         product.factors = (a, b)
         return product
+    if imp.scheme == converted.CONVERTED and (found := converted_product(imp, meta, a, b)) is not None:
+        return found
     pairs = imp.scheme and meta.dtype == "float32" and pays(imp.scheme, *(s.hint() for s in (*shape, a.shape[1])))
     if pairs:
         result = _by_scheme(imp, call, shape)
@@ -235,6 +239,8 @@ def _convolved(imp: Importer, call: VendorCall, shape: tuple[Poly, ...]) -> Tens
     x, weight = call.operands[:2]
     single, dtype = call.keywords.get("groups", 1) == 1, x.dtype
     elements = sum(prod(s.hint() for s in t.shape) for t in (x, weight))
+    if imp.implicit and (found := implicit_convolution(imp, call, shape)) is not None:
+        return found
     if imp.halved and dtype == "float32" and single and halved.pays(call.operations, elements):
         return _by_halves(imp, call, shape)
     if imp.last and len(shape) > 3 and single and halved.worthwhile(call.operations):

@@ -1,11 +1,11 @@
-"""Handlers of what finds the bin of a value: bucketize, searchsorted, histc."""
+"""Handlers of what finds the bin of a value: bucketize, searchsorted, histc, bincount."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kforge.engine.graph.importer import Importer, Meta, cast, computing, constant, handles
-from kforge.engine.graph.ir import REAL, Builder, Expr
+from kforge.engine.graph.importer import Importer, Meta, cast, computing, constant, handles, literal
+from kforge.engine.graph.ir import INTEGERS, REAL, Builder, Expr
 from kforge.engine.graph.symbols import Poly, Value
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.composites import reduce
@@ -115,3 +115,41 @@ def _histc(imp: Importer, meta: Meta, x: Tensor, bins: int = 100, low: float = 0
         return (Poly.of(Value(b.op("where", counts(b, v, first, last), spot, none, dtype="int64"), Poly.of(bins))),)
 
     return scattered(imp, meta, base, places, x.shape, imp.tensor(x.shape, meta.dtype, one, x, *ends), True)
+
+
+@handles("bincount")
+def _bincount(imp: Importer, meta: Meta, x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number occurs, or the sum of its weights, where no more than the first `minlength` are asked for.
+
+    How many there are beyond these depends on data; they are counted nowhere. Atomics, in doubles or integers.
+    """
+    for user in imp.node.users:
+        cut = str(user.target).startswith("aten.slice.") and tuple(user.args[1:3]) == (0, 0) and len(user.args) == 4
+        if not cut or not 0 < user.args[3] <= minlength:
+            raise imp.reject("its size depends on data; torch.bincount(x, minlength=n)[:n] has one that is known")
+    if x.dtype not in INTEGERS:
+        raise imp.reject(f"elements of {x.dtype}")
+    dtype = str(imp.node.meta["val"].dtype).removeprefix("torch.")
+    target = computing(dtype)
+    zero = constant(imp, 0, dtype, 0)
+    base = imp.view(zero, [Poly.of(minlength)], lambda i: ())
+    if weights is not None:
+        imp.equal(x.shape[0], weights.shape[0])
+
+    def number(ctx: Context, index: Index, guard: Guard) -> tuple[Expr, Expr]:
+        b = ctx.builder
+        value = cast(ctx, ctx.value(x, index, guard), "int64")
+        low = b.op("ge", value, b.const(0, "int64"), dtype="bool")
+        return value, b.op("and", low, b.op("lt", value, b.const(minlength, "int64"), dtype="bool"), dtype="bool")
+
+    def one(ctx: Context, index: Index, guard: Guard) -> Expr:
+        own = literal(ctx, 1, target) if weights is None else cast(ctx, ctx.value(weights, index, guard), target)
+        return ctx.builder.op("where", number(ctx, index, guard)[1], own, literal(ctx, 0, target), dtype=target)
+
+    def places(ctx: Context, index: Index, guard: Guard) -> Index:
+        value, counted = number(ctx, index, guard)
+        chosen = ctx.builder.op("where", counted, value, ctx.builder.const(0, "int64"), dtype="int64")
+        return (Poly.of(Value(chosen, Poly.of(minlength))),)
+
+    inputs = (x,) if weights is None else (x, weights)
+    return scattered(imp, meta, base, places, x.shape, imp.tensor(x.shape, dtype, one, *inputs), True)

@@ -24,10 +24,15 @@ HELPERS = {
     "lcm": "least_multiple",
     "frexp_mantissa": "mantissa_of",
     "frexp_exponent": "exponent_of",
+    "log1p_unit": "log1p_unit",
+    "x_log_x": "x_log_x",
+    "log_ratio": "log_ratio",
+    "divergence": "divergence",
+    "sigmoid": "sigmoid",
 }
-"""Operators whose device function is written with the kernel."""
+"""Operators whose device function is written with the kernel; the logarithms are made by graph/logarithms.py."""
 C_REAL |= {name: f"{function}({{0}})" for name, function in HELPERS.items()}
-C_REAL |= {name: f"{HELPERS[name]}({{0}}, {{1}})" for name in ("gcd", "lcm")}
+C_REAL |= {name: f"{HELPERS[name]}({{0}}, {{1}})" for name in ("gcd", "lcm", "log_ratio", "divergence")}
 C_REAL |= {"erfinv": "erfinv{f}({0})", "ndtri": "normcdfinv{f}({0})", "erfcx": "erfcx{f}({0})"}
 
 

@@ -1,41 +1,51 @@
 """Products of matrices in 16 bits as values that a kernel of ours computes, for families/product.py to multiply tiles.
 
 Such a value is a window without places: all of the depth, one product of two elements a tap. What comes after it is
-part of the same kernel, before the one rounding of the result.
+part of the same kernel, before the one rounding of the result. Where few tiles would leave most multiprocessors idle,
+shares of the depth are products of their own, whose sums the kernel after them adds up.
 """
 
 from __future__ import annotations
 
+from math import prod
+
+from kforge.engine.families.product_cost import shares_for
 from kforge.engine.graph.importer import Importer, Meta
 from kforge.engine.graph.ir import REAL, Expr, Window
 from kforge.engine.graph.symbols import Poly, Size, Tap, Var
-from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Tensor, linear
-
-PRODUCT = "product"
-"""The kind of such a window."""
+from kforge.engine.graph.tensors import PRODUCT, Context, Cut, Guard, Index, Tensor, linear
+from kforge.engine.handlers.composites import reduce
 
 
 def own_product(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
     """a @ b for matrices of one 16-bit type or batches of them, summed in single precision.
 
-    A kernel of rows, and one that wants columns in another order, finds it in memory.
+    A kernel of rows, and one that wants columns in another order, finds it in memory; the former has it at hand where
+    the importer is told so (`rowwise`). A window whose `flat` is a loop is over that loop's share of the depth.
     """
+    sizes = prod(s.hint() for s in a.shape[:-2]), a.shape[-2].hint(), b.shape[-1].hint(), a.shape[-1].hint()
+    shares = shares_for(*sizes) if imp.shared else 1
     depth = Tap("depth", a.shape[-1], 1)
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
-        *batch, row, col = index
-        if ctx.rows or guard is not None or not all(map(_loops, index)) or len(col.terms) > 1:
+        share, (*batch, row, col) = (index[0], index[1:]) if shares > 1 else (None, index)
+        by_rows = imp.rowwise and shares == 1 and len(ctx.cols) == 1 and col == Poly.of(ctx.cols[0])
+        if (ctx.rows and not by_rows) or guard is not None or not all(map(_loops, index)) or len(col.terms) > 1:
             raise Cut(result)
         k = Poly.of(depth)
         left, right = _element(ctx, a, (*batch, row, k)), _element(ctx, b, (*batch, k, col))
         terms = ctx.builder.op("mul", left, right, dtype=REAL)
-        expr = ctx.builder.window(Window(PRODUCT, (depth,), ()), terms, REAL)
+        expr = ctx.builder.window(Window(PRODUCT, (depth,), (), share), terms, REAL)
         ctx.windows[expr.uid] = result
         return expr
 
-    result = imp.tensor((*a.shape[:-1], b.shape[-1]), meta.dtype, at, a, b)
+    shape = (*a.shape[:-1], b.shape[-1])
+    result = imp.tensor(shape if shares == 1 else (Poly.of(shares), *shape), meta.dtype, at, a, b)
     result.name = imp.node.name
-    return result
+    if shares == 1:
+        return result
+    result.name += "_shares"
+    return reduce(imp, "sum", result, 0, False, meta.dtype)
 
 
 def _loops(index: Poly) -> bool:
@@ -54,6 +64,8 @@ def _element(ctx: Context, x: Tensor, index: Index) -> Expr:
     try:
         e = inner.value(x, loops)
     except Cut as cut:
+        if cut.tensor.vendor is not None:  # in memory once it is called
+            raise
         x.exact = True
         raise Cut(x) from cut
     *batch, i, k = range(len(loops))

@@ -15,12 +15,20 @@ Files = Mapping[str, str | bytes]
 """Path below the folder of the export -> content."""
 
 FORMATS = {
-    "extension": "a pip-installable project: C++ operators, built against torch's stable interface where it has one",
-    "aot": "a pure Python package with cubins: no compiler where it is installed, only the architectures built",
-    "hf": "the layout of Hugging Face kernels, for kernel-builder",
+    "extension": "a pip-installable project with C++ operators",
+    "aot": "Python and cubins, no compiler where it is installed",
+    "hf": "the layout of Hugging Face's kernel-builder",
     "kernelbench": "one file with ModelNew and load_inline",
-    "triton": "a pure Python package of Triton kernels under torch.library.triton_op: what a Triton candidate becomes",
+    "triton": "a Python package of Triton kernels",
 }
+"""What each is, in words that fit a line of a small terminal."""
+
+
+def formats_of(module: str) -> tuple[str, ...]:
+    """The formats that a candidate leaves in, the usual one first. module: its module's text."""
+    from kforge.export.reading import has_triton
+
+    return tuple(name for name in FORMATS if (name == "triton") == has_triton(module))
 
 
 def find_format(name: str) -> Callable[[Export, str], Files]:

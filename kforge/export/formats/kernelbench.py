@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kforge.errors import ExportError
 from kforge.export.cuda import binding, launch_files
+from kforge.export.domain import box, exported_domain
 from kforge.export.filling import reference_module
 from kforge.export.package import launching_source
 from kforge.export.papers import context, manifest
@@ -40,6 +41,7 @@ def write(export: Export, version: str) -> Files:
         {
             "title": f"{export.task.name}: ModelNew on CUDA kernels, built by load_inline",
             "stamp": ", ".join(export.evidence.stamps),
+            "sizes": ", ".join(f"{name} {box(sizes)}" for name, sizes in exported_domain(export)["sizes"].items()),
             "namespace": export.namespace,
             "launch": launch.replace("\\", "\\\\"),
             "binding": bound.replace("\\", "\\\\"),

@@ -146,7 +146,8 @@ class Program:
         if tuple(cluster) == (1, 1, 1):
             name = kernel.split("<")[0].split("::")[-1].strip()
             cluster = self.library.translation.clusters.get(name, (1, 1, 1))
-        _check_dimensions(kernel, grid, block, shared, cluster, cooperative)
+        own = self.shared_variables if len(self.entry_points) == 1 else ()  # of which kernel is not said
+        _check_dimensions(kernel, grid, block, shared, sum(v.nbytes for v in own), cluster, cooperative)
         _check_arguments(entry, args)
         if 0 in grid:
             return
@@ -257,7 +258,13 @@ def _product(dims: Sequence[int]) -> int:
 
 
 def _check_dimensions(
-    kernel: str, grid: Sequence[int], block: Sequence[int], shared: int, cluster: Sequence[int], cooperative: bool
+    kernel: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    shared: int,
+    static: int,
+    cluster: Sequence[int],
+    cooperative: bool,
 ) -> None:
     def refuse(what: str) -> None:
         raise LaunchError(f"{kernel}: {what}")
@@ -268,8 +275,9 @@ def _check_dimensions(
         refuse(f"grid {tuple(grid)} is outside (2147483647, 65535, 65535)")
     if min(block) < 1 or _product(block) > 1024 or block[2] > 64:
         refuse(f"block {tuple(block)} has {_product(block)} threads; 1 to 1024 are allowed, at most 64 along z")
-    if not 0 <= shared <= MAX_SHARED:
-        refuse(f"{shared} bytes of dynamic shared memory; a block has at most {MAX_SHARED}")
+    if shared < 0 or shared + static > MAX_SHARED:
+        beside = f" beside {static} of variables" if static else ""
+        refuse(f"{shared} bytes of dynamic shared memory{beside}; a block has at most {MAX_SHARED}")
     if min(cluster) < 1 or _product(cluster) > 16 or any(g % c for g, c in zip(grid, cluster, strict=True)):
         refuse(f"cluster {tuple(cluster)} must divide grid {tuple(grid)} and have at most 16 blocks")
     if cooperative and _product(grid) * _product(block) > MAX_FIBERS:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.kernel.emulator.access import Access
+from kforge.profiling.builds import MOST_SHARED, described, geometry
 from kforge.profiling.sources import Unavailable
+from kforge.worker.answers import count
 
 if TYPE_CHECKING:
     from kforge.task.call import Call
@@ -41,26 +43,22 @@ def trace(child: Child, call: Call, budget_s: float) -> list[Traced]:
     rows, skipped = child.trace(budget_s, 3 * budget_s + 20)
     if skipped:
         raise Unavailable("trace", skipped, "profile smaller inputs (--variant)")
-    return merged([read_launch(row) for row in rows])
+    with described():
+        return merged([read_launch(row) for row in rows])
 
 
 def read_launch(row: Mapping[str, Any]) -> Traced:
     """A row of worker/profiled.py. ValueError where a candidate's process made something else of it."""
     lines = [_access(line) for line in row["lines"]]
-    grid, block = (_dim3(row[name]) for name in ("grid", "block"))
-    return Traced(
-        str(row["kernel"]), grid, block, int(row["shared"]), (int(row["read"]), int(row["written"])), tuple(lines)
-    )
-
-
-def _dim3(value: Sequence[Any]) -> tuple[int, int, int]:
-    x, y, z = map(int, value)
-    return x, y, z
+    (gx, gy, gz), (bx, by, bz) = geometry(row)
+    moved = (count(row["read"]), count(row["written"]))
+    shared = count(row["shared"], MOST_SHARED)
+    return Traced(str(row["kernel"]), (gx, gy, gz), (bx, by, bz), shared, moved, tuple(lines))
 
 
 def _access(line: Mapping[str, Any]) -> Access:
     names = ("line", "size", "executions", "nbytes", "requests", "units", "ideal")
-    numbers = {name: int(line[name]) for name in names}
+    numbers = {name: count(line[name]) for name in names}
     return Access(file=Path(str(line["file"])).name, space=str(line["space"]), access=str(line["access"]), **numbers)
 
 

@@ -44,7 +44,7 @@ class Dialog(ModalScreen[T]):
 
 class AcceptScreen(Dialog[bool]):
     """Returns whether to write. evidence: the core's answer to `evidence`: candidate, report, problem, warnings,
-    verified, folder, files."""
+    verified, folder, files, domain (lines)."""
 
     DEFAULT_CSS = f"AcceptScreen {{ {BOX} }}"
     HELP = "# Accept\n\nWhat the judge found, what it did not test, and which files would be written where."
@@ -121,6 +121,9 @@ def accept_text(evidence: Mapping[str, Any], signs: Glyphs) -> Iterator[Content]
             f"{signs.arrow} ", plain(one_line(str(name), 200)),
             ("  replaces the one that is there; u takes it back" if there else "  new", MUTED),
         )  # fmt: skip
+    if evidence.get("domain"):
+        yield Content("")
+        yield from (plain(one_line(str(text), 400)) for text in evidence["domain"])
     for lines in (words.times(report, {}), words.costs(report)):
         if lines:
             yield Content("")

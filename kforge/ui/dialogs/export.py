@@ -22,7 +22,7 @@ from kforge.ui.text import one_line, plain
 class ExportScreen(Dialog[dict[str, Any] | None]):
     """Returns the arguments of `export` (to, format, name, force, build), None for none.
 
-    evidence: the core's answer to `evidence`; default: the folder that is proposed.
+    evidence: the core's answer to `evidence`, formats and domain (lines) too; default: the folder that is proposed.
     """
 
     DEFAULT_CSS = f"""
@@ -32,6 +32,7 @@ class ExportScreen(Dialog[dict[str, Any] | None]):
         & .field > Static {{ width: 12; }}
         & .field > Input {{ width: 1fr; }}
         & #export-stamp {{ margin-top: 1; height: auto; }}
+        & #export-domain {{ height: auto; }}
         & #export-said {{ display: none; height: auto; }}
         & #export-said.-shown {{ display: block; }}
         & Checkbox {{ height: 1; }}
@@ -49,6 +50,7 @@ class ExportScreen(Dialog[dict[str, Any] | None]):
         super().__init__()
         self.evidence = evidence
         self.default = default
+        self.formats = [name for name in evidence.get("formats") or FORMATS if name in FORMATS]
 
     def compose(self) -> ComposeResult:
         digest = one_line(str(self.evidence.get("candidate") or ""))[:8]
@@ -56,8 +58,8 @@ class ExportScreen(Dialog[dict[str, Any] | None]):
             yield Static(Content.styled(f"Export candidate {digest}", "bold"))
             with VerticalScroll(classes="dialog-body", can_focus=False):
                 with RadioSet(id="export-format", compact=True):
-                    for k, (name, about) in enumerate(FORMATS.items()):
-                        yield RadioButton(Content(f"{name}: {about}"), value=k == 0, id=f"format-{name}")
+                    for k, name in enumerate(self.formats):
+                        yield RadioButton(Content(f"{name}: {FORMATS[name]}"), value=k == 0, id=f"format-{name}")
                 with Horizontal(classes="field"):
                     yield Static("to folder")
                     yield Input(self.default, id="export-to", compact=True, select_on_focus=False)
@@ -67,6 +69,7 @@ class ExportScreen(Dialog[dict[str, Any] | None]):
                         "", id="export-name", compact=True, placeholder="its name; also the namespace of its operators"
                     )
                 yield Static(self._stamp(), id="export-stamp")
+                yield Static(self._domain(), id="export-domain")
                 yield Checkbox("build it and run its tests now", value=True, id="export-build", compact=True)
                 yield Checkbox("export although it is not verified", id="export-force", compact=True)
                 yield Static("", id="export-said")
@@ -90,11 +93,17 @@ class ExportScreen(Dialog[dict[str, Any] | None]):
         lines += [plain(f"refused without the tick below: {problem}", "$text-error")] if problem else []
         return Content("\n").join(lines)
 
+    def _domain(self) -> Content:
+        lines = [one_line(str(line), 400) for line in self.evidence.get("domain") or ()]
+        if lines:
+            lines[0] += "; other calls are computed by the reference"
+        return Content("\n").join(plain(line, MUTED) for line in lines)
+
     @property
     def chosen_format(self) -> str:
         """The format that is ticked."""
         pressed = self.query_one("#export-format", RadioSet).pressed_button
-        return str(pressed.id).removeprefix("format-") if pressed is not None else next(iter(FORMATS))
+        return str(pressed.id).removeprefix("format-") if pressed is not None else self.formats[0]
 
     @on(Input.Submitted)
     @on(Button.Pressed, "#export-yes")

@@ -153,7 +153,9 @@ class Attempt(Entry):
     def details(self, signs: Glyphs) -> Iterator[Content]:
         who = [str(self.data.get("proposer") or "")]
         who += [f"from #{self.parent}"] if self.parent else []
-        who += [str(self.data["direction"])] if self.data.get("direction") else []
+        direction = str(self.data.get("direction") or "")
+        bare = direction.partition(":")[2] or direction  # who proposes stands before it
+        who += [bare] if bare not in str(self.data.get("idea") or "") else []
         gain = self.data.get("expected_gain")
         who += [f"expected {gain:.2f}x"] if isinstance(gain, (int, float)) else []
         who += [f"plan {self.plan}"] if self.plan else []

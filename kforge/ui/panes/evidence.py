@@ -183,6 +183,9 @@ def costs(report: Report) -> list[Content]:
     found = report.get("costs") or {}
     for name, mj in (found.get("energy_mj") or {}).items():
         rows.append([(f"energy {name}", ""), (f"{mj:.3g} mJ", "bold"), ("a call", MUTED)])
+    if found.get("amortised_ms") is not None:
+        text = milliseconds(float(found["amortised_ms"]))
+        rows.append([("amortised", ""), (text, "bold"), ("finds its derived weights", MUTED)])
     for name, ms in (found.get("warm_ms") or {}).items():
         rows.append([(f"warm L2 {name}", ""), (milliseconds(float(ms)), "bold"), ("", "")])
     for name, us in (found.get("call_us") or {}).items():
@@ -248,7 +251,7 @@ def missing(profile: Mapping[str, Any], signs: Glyphs) -> list[Content]:
     """What could not be looked at, why, and what would help."""
     found = []
     for item in profile.get("missing") or ():
-        words = f"{item.get('source')}: {item.get('reason')}. {item.get('remedy') or ''}"
+        words = f"{item.get('source')}: {'; '.join(filter(None, (item.get('reason'), item.get('remedy'))))}"
         found.append(plain(f"{signs.skipped} {one_line(words, 400)}", "$text-warning"))
     return found
 

@@ -17,7 +17,7 @@ WIDEST = 2_000  # characters of a line
 
 
 class LogPane(Log):
-    """Events as they came, in JSON; lines of kind "log" are what the core wrote to its stderr."""
+    """Events as they came, as `name=value`; lines of kind "log" are what the core wrote to its stderr."""
 
     HELP = """\
 # Log
@@ -61,5 +61,22 @@ Every event as it came, and what the core process wrote to stderr. The whole log
 
 
 def _short(data: Mapping[str, Any]) -> str:
-    shown = {k: v for k, v in data.items() if k not in ("report", "profile")}
-    return json.dumps(shown, ensure_ascii=False, default=str)[: 2 * WIDEST]
+    return fields({k: v for k, v in data.items() if k not in ("report", "profile")})[: 2 * WIDEST]
+
+
+def fields(data: Mapping[str, Any]) -> str:
+    """`candidate=cdcbd148 name=static passed=true seconds=0.0362`, without what holds nothing."""
+    return " ".join(f"{k}={_value(v)}" for k, v in data.items() if v not in (None, "", [], {}, ()))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return f"{{{fields(value)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    text = str(value)
+    return text if text and not set(text) & set(' "=[]{},\n\t') else json.dumps(text, ensure_ascii=False)

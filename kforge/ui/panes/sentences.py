@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kforge.agent.directions import tried
 from kforge.ui.panes.entries import Entry, kept, milliseconds
 from kforge.ui.panes.glyphs import MUTED
 
@@ -39,12 +40,6 @@ def _message(data: Mapping[str, Any]) -> Entry:
 def _exported(data: Mapping[str, Any]) -> Entry:
     stamp = data.get("stamp") or "no stamp"
     return Entry("files", f"exported as {data.get('format')} to {data.get('folder')} ({stamp})", "$text-success")
-
-
-def tried(direction: str, idea: str) -> str:
-    """The kind of change and the idea, without saying the same twice: the engine's directions repeat its ideas."""
-    bare = direction.partition(":")[2] or direction
-    return idea if bare in idea else f"{direction} {idea}".strip()
 
 
 def lesson(data: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -12,13 +12,13 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from kforge.agent.directions import tried
 from kforge.agent.search.tree import ROOT, Node, Tree
 from kforge.ui.leader import Leader
 from kforge.ui.panes.entries import COLOURS, kept, milliseconds
 from kforge.ui.panes.glyphs import MUTED, glyphs
 from kforge.ui.panes.rows import Rows, fitted, wrapped
 from kforge.ui.panes.sentences import lesson as lesson_words
-from kforge.ui.panes.sentences import tried
 from kforge.ui.text import one_line, plain
 
 LESSONS = 200  # shown; all of them are in the memory

@@ -128,14 +128,14 @@ class CoreCommands(Leaving):
 
     # candidates
 
-    def do_verify(self, module: str, files: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Judge a candidate from disk, or as `files` (texts by name) say it is in the editor."""
+    def do_verify(self, module: str, files: Mapping[str, str] | None = None, plan: str = "") -> dict[str, Any]:
+        """Judge a candidate from disk, or as `files` (texts by name) has it. plan: "" that of the settings."""
         from kforge.ui.serving.running import judge
 
         path = Path(module).absolute()
         candidate = Candidate(path.name, {**self._beside(path), **(files or {})}, proposer="user")
         self.shelf.put(candidate)
-        return judge(self, candidate, path)
+        return judge(self, candidate, path, plan)
 
     def _beside(self, module: Path) -> dict[str, str]:
         return dict(Candidate.read(module).files) if module.is_file() else {}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 _ELSEWHERE = "choose another folder"
+FULL = "/verify full"
 
 
 class Leaving(CoreSession):
@@ -33,16 +34,20 @@ class Leaving(CoreSession):
 
     def do_evidence(self, candidate: str) -> dict[str, Any]:
         """What is known of a candidate, and where accepting it would write."""
+        from kforge.export.domain import judged_domain, said
         from kforge.export.evidence import find_evidence, of_task
+        from kforge.export.formats import formats_of
 
         found = of_task(find_evidence(self.shelf.lay_out(self.shelf.candidate(candidate)), self.state), self.op)
         return {
             "candidate": found.candidate.digest,
             "report": found.report,
             "problem": found.problem,
-            "warnings": list(found.warnings),
+            "warnings": [f"{text}: {FULL} does that" for text in found.warnings],
             "verified": found.verified,
             "stamps": list(found.stamps),
+            "formats": list(formats_of(found.candidate.files[found.candidate.module])),
+            "domain": said(judged_domain(found.report, self.op.name, FULL)),
             "run": found.run,
             "folder": str(self.op.parent),
             "files": sorted(found.candidate.files),
@@ -82,6 +87,7 @@ class Leaving(CoreSession):
         build: bool = True,
     ) -> dict[str, Any]:
         """Make a package of a candidate. name: the package's, which is its operators' namespace too."""
+        from kforge.export.domain import exported_words
         from kforge.export.exporting import Request, export
         from kforge.export.package import Options
         from kforge.task import resolve_device
@@ -99,6 +105,8 @@ class Leaving(CoreSession):
             device=str(resolve_device(self.settings.device)),
         )
         done = export(request, lambda kind, data: self.tell(kind, data, self.run))
+        for line in exported_words(done.export):
+            self.tell("message", {"text": line, "level": "info"}, self.run)
         data = done.as_dict()
         stamp = ", ".join(data["stamps"])
         self.note("exported", candidate=candidate, folder=str(request.to), format=format, stamp=stamp)

@@ -56,11 +56,12 @@ def resume(core: CoreCommands, name: str) -> dict[str, Any]:
         return _told(find(bench, options, team, resumed=True))
 
 
-def judge(core: CoreCommands, candidate: Candidate, module: Path) -> dict[str, Any]:
-    """One candidate under the session's rules, as a run of `kforge verify`."""
+def judge(core: CoreCommands, candidate: Candidate, module: Path, plan: str = "") -> dict[str, Any]:
+    """One candidate under the session's rules, as a run of `kforge verify`. plan: "" that of the settings."""
     from kforge.environment import summary
 
-    options = replace(_options(core), constraints=tuple(core.rules))
+    options = _options(core)
+    options = replace(options, constraints=tuple(core.rules), plan=plan or options.plan)
     more = {"candidate": str(module)}
     with (
         core.warm.bench(core.task(), options, core.emit, core.control, command="verify", more=more) as bench,

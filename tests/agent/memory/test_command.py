@@ -51,6 +51,19 @@ def test_shows_lessons_and_what_to_avoid(project: Path) -> None:
     assert [line.split()[-1] for line in lines if line.startswith("softmax")] == ["AVOID"]
 
 
+def test_untimed_runs_are_not_better(tmp_path: Path) -> None:
+    """A direction is told as right and better only where its tries were timed; its idea is not said twice."""
+    with Memory(tmp_path / ".kforge" / FILE_NAME) as memory:
+        memory.remember(Lesson("softmax", "launch", "emulator", "engine:a warp a row", "right", "a warp a row, twice"))
+        memory.remember(Lesson("softmax", "launch", "NVIDIA H200", "split", "gain", "two blocks", gain=1.5))
+        memory.remember(Lesson("softmax", "launch", "NVIDIA H200", "split", "right", "four blocks"))
+    lines = _command(tmp_path).stdout.splitlines()
+    assert "    a warp a row, twice: right" in lines
+    untimed, timed = (next(line for line in lines if line.startswith("softmax") and chip in line)
+                      for chip in ("emulator", "H200"))  # fmt: skip
+    assert untimed.endswith("1 right, none timed") and timed.endswith("2 right and better, 1 timed")
+
+
 def test_json(project: Path) -> None:
     """--json has the same as data, narrowed by --family, without the sources of hacks."""
     value = _object(_command(project, "--family", "softmax", "--limit", "2", "--json"))

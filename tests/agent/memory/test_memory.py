@@ -94,7 +94,7 @@ def test_a_small_gain_is_a_success(memory: Memory) -> None:
     for gain in (1.02, 1.005, 1.005):
         memory.remember(_lesson("tiling", "same", gain))
     (record,) = memory.records()
-    assert (record.tries, record.successes, record.avoided) == (3, 1, False)
+    assert (record.tries, record.successes, record.timed, record.avoided) == (3, 1, 3, False)
     assert memory.of(KEY) == []
 
 

@@ -61,7 +61,7 @@ ERRORS = (
     "divergent", "deadlock", "not_in_mask", "different_masks", "exits_early", "endless", "spins", "asserts", "traps",
     "grid_wide", "tensor_core", "fine", "wrong_wmma_rank", "vector_read", "vector_write",
 )  # fmt: skip
-WAITS = ("split_row<64>", "look_back", "from_the_last", "by_atomics", "never", "patient")
+WAITS = ("split_row<64>", "look_back", "from_the_last", "by_atomics", "never", "patient", "all_at_once")
 KERNELS = {"warps": WARPS, "values": VALUES, "groups": GROUPS, "errors": ERRORS, "waits": WAITS}
 
 

@@ -43,6 +43,13 @@ def test_every_block_waits_for_the_next(launch, kernel, order):
     assert flag.all() and y.tolist() == (list(range(150, 0, -1)) if kernel == "from_the_last" else list(range(150)))
 
 
+def test_many_sleepers_let_later_blocks_start(launch):
+    """More threads than run between two looks at the clock sleep until the last block of the grid has come."""
+    come = np.zeros(1, np.uint32)
+    launch("all_at_once", 80, 64, come)
+    assert come[0] == 80
+
+
 def test_deadlock_is_reported_and_names_the_lines(launch):
     """A flag that nobody sets: the error comes long before the time limit and has the line of the sleeping thread."""
     with pytest.raises(EmulatorError, match=r"never: deadlock: .*waits\.cu:127 \(__nanosleep\)") as error:

@@ -75,6 +75,9 @@ def test_the_evidence_names_everything(tmp_path: Path) -> None:
     at = lines.index("→ softmax_kforge.cu  new")
     assert lines[at + 1] == "→ softmax_kforge.py  replaces the one that is there; u takes it back"
     assert at < lines.index("Not tested")
+    domain = ["judged on sizes x 0..7 x 1024", "for other sizes add them"]
+    told = [line.plain for line in accept_text(_evidence(domain=domain), UNICODE)]
+    assert told[told.index(domain[0]) + 1] == domain[1]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +114,22 @@ def test_export_returns_what_was_chosen() -> None:
     assert _ask(ExportScreen(_evidence(), default="out"), act) == [
         {"to": "out_2", "format": list(FORMATS)[2], "name": "fast_softmax", "force": False, "build": False}
     ]
+
+
+@pytest.mark.parametrize("formats", [["triton"], [name for name in FORMATS if name != "triton"]])
+def test_formats_of_the_candidate_are_offered(formats: list[str]) -> None:
+    """Only what the candidate can leave in is offered, the first is ticked, and every label is whole at 80 columns."""
+
+    async def act(pilot: Pilot[None]) -> None:
+        lines = [strip.text for strip in pilot.app.screen._compositor.render_strips()]
+        for name, about in FORMATS.items():
+            assert any(f"{name}: {about}" in line for line in lines) == (name in formats)
+        assert any("judged on sizes x 0..7 x 1024; other calls" in line for line in lines)
+        await pilot.press("ctrl+s")
+
+    evidence = _evidence(formats=formats, domain=["judged on sizes x 0..7 x 1024"])
+    (answer,) = _ask(ExportScreen(evidence, default="out"), act, (80, 24))
+    assert answer["format"] == formats[0]
 
 
 def test_export_by_enter_and_back() -> None:

@@ -78,7 +78,7 @@ def test_the_recorded_run_on_the_emulator() -> None:
         assert "Not profiled yet: p profiles it." not in rows
         assert any(row.startswith("1. the grid is smaller than the GPU in softmax_warp [minor]") for row in rows)
         assert "headroom unknown: untimed: there is no GPU" in rows
-        assert "– ncu: there is no GPU. profile on a machine with a GPU" in rows
+        assert "– ncu: there is no GPU; profile on a machine with a GPU" in rows
         assert any("9.6 TB/s (data sheet)" in row for row in rows)
         assert "Times" not in rows and "Memory and energy" not in rows
         await pilot.pause()

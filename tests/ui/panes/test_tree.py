@@ -7,7 +7,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from kforge.agent.search.tree import Tree
-from kforge.ui.panes.log import LogPane
+from kforge.ui.panes.log import LogPane, fields
 from kforge.ui.panes.tree import TreePane
 from tests.ui.panes.hosting import HOSTILE, Host, hosted, on_screen, play, proposed, recorded, shown
 
@@ -45,7 +45,7 @@ def test_attempts_stand_under_their_parents() -> None:
         assert rows[5] == "    └ pruned: wrong twice"
         assert rows[7:] == [
             "Lessons of this and earlier runs",
-            "· better 1.50x vectorise float4 loads  (row, wide, H200)",
+            "· better 1.50x vectorise: float4 loads  (row, wide, H200)",
         ]
         await pilot.pause()
         assert "4 attempts" in on_screen(host)
@@ -140,6 +140,13 @@ def test_hostile_ideas_and_lessons() -> None:
         assert not [c for c in text if c in "\x1b\x07\x00\x08\r\u202e\u2028\u200b"]
 
     hosted(pane, act)
+
+
+def test_the_log_is_no_json() -> None:
+    """An event reads as names and values, without what is empty; only words with a space in them are quoted."""
+    data = {"candidate": "ab12", "passed": True, "detail": "", "ms": 0.123456, "files": ["a.cu"]}
+    data |= {"left": {"s": 3, "t": None}, "idea": "one block per row"}
+    assert fields(data) == 'candidate=ab12 passed=true ms=0.1235 files=[a.cu] left={s=3} idea="one block per row"'
 
 
 def test_log_keeps_the_last_lines() -> None:

@@ -47,6 +47,12 @@ uint64_t word_at(const char* at) {
   return w;
 }
 
+bool has_ended(const Block& b) {
+  for (unsigned w = 0; w * 32 < b.size; ++w)
+    if (b.warps[w].live) return false;
+  return true;
+}
+
 // The block of the cluster in whose shared memory these bytes are.
 Block& inside_shared(const char* at, size_t bytes, const char* what, Site site) {
   const Cluster& cluster = *current->block->cluster;
@@ -56,6 +62,7 @@ Block& inside_shared(const char* at, size_t bytes, const char* what, Site site) 
     if (at >= b.shared && at + bytes <= b.shared + b.dynamic_offset + b.dynamic_bytes) owner = &b;
   }
   if (!owner) fail(FAILED, site, "%s lies outside of the block's shared memory", what);
+  if (has_ended(*owner)) fail(FAILED, site, "%s lies in the shared memory of a block that has ended", what);
   if (__asan_region_is_poisoned && __asan_region_is_poisoned(const_cast<char*>(at), bytes))
     fail(FAILED, site, "%s reaches beyond its shared variable", what);
   return *owner;
@@ -129,7 +136,10 @@ void trace(const BulkCopy& c, bool starts) {
     Copy copy{c.shared + offset, outside, unsigned(bytes), unsigned(all), 0, c.site};
     if (!c.loads) copy = {outside, c.shared + offset, unsigned(bytes), unsigned(bytes), 0, c.site};
     if (!c.loads && !outside) return;
+    if (!c.loads && tracing->unfenced(copy.from, bytes))
+      fail(FAILED, c.site, "shared memory is copied that was stored to without fence.proxy.async since");
     starts ? tracing->copy_starts(copy) : tracing->copy_arrives(copy);
+    if (c.loads) tracing->written_by_copy(copy.to, all);
   });
 }
 
@@ -235,6 +245,7 @@ void forget_mbarriers(Block& block) {
   for (auto& [at, m] : block.mbarriers)
     for (BulkCopy* c : m.copies) delete c;
   block.mbarriers.clear();
+  std::fill(std::begin(block.registers), std::end(block.registers), 0);
 }
 
 void mbarrier_init(char* at, unsigned count, Site site) {
@@ -296,6 +307,7 @@ bool mbarrier_wait(char* at, unsigned parity, bool blocks, Site site) {
 }
 
 void proxy_fence() {
+  if (tracing) tracing->proxy_fence();
   for (auto& [at, m] : current->block->mbarriers)
     if (m.unseen_by == current) m.unseen_by = nullptr;
 }

@@ -117,6 +117,7 @@ bool Scheduler::patient() const { return idle_rounds_ >= (only_spinning_ ? 16 : 
 void Scheduler::wake_sleepers() {
   if (moved_) idle_rounds_ = idle_wakes_ = 0;
   moved_ = false;
+  woken_at_ = switches_;
   idle_wakes_ += sleeping_.size();
   if (++idle_rounds_ > 1000 && idle_wakes_ > (1u << 20)) deadlock();
   std::swap(sleeping_, woken_);
@@ -153,7 +154,8 @@ void Scheduler::suspend() {
 
 void Scheduler::check_clock() {
   if (outcome_->failure.load(std::memory_order_relaxed)) back_to_main();
-  if (!sleeping_.empty()) wake_sleepers();  // others that never stop may wait for them
+  // Others that never stop may wait for sleepers. Those just woken must all have had their turn, or none ever rests.
+  if (!sleeping_.empty() && switches_ - woken_at_ > 4 * sleeping_.size()) wake_sleepers();
   if (std::chrono::steady_clock::now() < deadline_) return;
   char limit[32];
   snprintf(limit, sizeof limit, "%g", request_->seconds);

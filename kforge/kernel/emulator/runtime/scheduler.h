@@ -133,7 +133,7 @@ class __attribute__((visibility("default"))) Scheduler {
   bool moved_ = true;           // something happened since the sleepers were last woken
   bool only_spinning_ = true;   // no sleeper called __nanosleep
   uint64_t idle_rounds_ = 0, idle_wakes_ = 0;  // wake-ups in a row that changed nothing
-  uint64_t switches_ = 0;
+  uint64_t switches_ = 0, woken_at_ = 0;  // woken_at_: of the switches, when sleepers were last woken
   std::chrono::steady_clock::time_point deadline_;
   void* main_context_ = nullptr;
   const void* main_bottom_ = nullptr;

@@ -19,6 +19,10 @@ struct Tracing {
   virtual void copy_starts(const Copy& copy) = 0;
   virtual void copy_arrives(const Copy& copy) = 0;
   virtual void reads(const void* address, size_t bytes, const Site& site) = 0;
+  // Writes to shared memory by ordinary stores are seen by tensor copies and wgmma after a fence.proxy.async alone.
+  virtual void proxy_fence() = 0;
+  virtual void written_by_copy(const void* address, size_t bytes) = 0;
+  virtual bool unfenced(const void* address, size_t bytes) = 0;
   virtual void memory_moved() = 0;  // the scheduler allocated
   int muted = 0;                    // the emulator itself works
 };

@@ -1,7 +1,9 @@
 // wgmma: products of a warpgroup from shared memory, carried out when their group is waited for.
 // Layouts: PTX ISA, "Asynchronous warpgroup level matrix instructions": register fragments, shared memory layouts.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
 
 #include "kforge_emulator/hopper.h"
@@ -31,6 +33,7 @@ struct MatrixQueue {  // of one warp, kept by its lane 0
   std::vector<MatrixOperation> operations;
   unsigned group = 0;
   bool fenced = false;
+  std::map<const float*, std::vector<float>> unordered;  // sums that were handed back, by register, until a fence
 };
 
 namespace {
@@ -101,8 +104,10 @@ struct Matrix {
         to[r * depth + k] = number(type, p);
         if (!tracing) continue;
         // sixteen bytes are one access, whichever way they lie
-        if (!transposed && k * size % 16 == 0) tracing->reads(p, 16, site);
-        if (transposed && (from + r) % 8 == 0) tracing->reads(p, 16, site);
+        if (transposed ? (from + r) % 8 : k * size % 16) continue;
+        if (tracing->unfenced(p, 16))
+          fail(FAILED, site, "a matrix in shared memory was stored to without fence.proxy.async since");
+        tracing->reads(p, 16, site);
       }
   }
 };
@@ -135,9 +140,29 @@ void carry_out(const MatrixOperation& o) {
     }
 }
 
+// A swizzled matrix begins where its pattern does, but for steps within a line: else the descriptor says how far on.
+void check_start(uint64_t descriptor, Site site) {
+  const unsigned mode = unsigned(descriptor >> 62), start = unsigned(descriptor & 0x3fff) << 4;
+  if (descriptor >> 49 & 7) fail(GPU_ONLY, site, "wgmma with a base offset in its descriptor");
+  const unsigned span = mode ? 256u >> mode : 0;
+  if (mode && start % (8 * span) / 128)
+    fail(FAILED, site, "a matrix swizzled by %u bytes begins at byte %u of shared memory, no multiple of %u", span, start,
+         8 * span);
+}
+
 struct Issue {
   const MatrixProduct* product;
   Site site;
+
+  // Sums that were changed since they were handed back need a wgmma.fence before they are in flight again.
+  static void check_order(MatrixQueue& q, void** slots, const MatrixProduct& p, Site site) {
+    auto found = q.unordered.find(p.sums[0]);
+    if (found == q.unordered.end() || found->second.size() != size_t(p.n) * 16) return;
+    for (unsigned lane = 0; lane < 32; ++lane)
+      for (unsigned i = 0; i < p.n / 2; ++i)
+        if (memcmp(static_cast<Issue*>(slots[lane])->product->sums[i], &found->second[size_t(lane) * p.n / 2 + i], 4))
+          fail(FAILED, site, "sums were written after wgmma.wait_group, without wgmma.fence before they are added to");
+  }
 
   static void combine(void** slots, unsigned members) {
     auto slot = [&](unsigned lane) -> const Issue& { return *static_cast<Issue*>(slots[lane]); };
@@ -148,8 +173,8 @@ struct Issue {
       fail(FAILED, site, "wgmma needs the 128 threads of a warpgroup");
     MatrixQueue& q = queue();
     if (!q.fenced) fail(FAILED, site, "wgmma.mma_async before any wgmma.fence");
-    if ((p.b >> 49 & 7) || (!p.a_in_registers && (p.a >> 49 & 7)))
-      fail(GPU_ONLY, site, "wgmma with a base offset in its descriptor");
+    check_start(p.b, site);
+    if (!p.a_in_registers) check_start(p.a, site);
     Accumulator* sums = nullptr;
     for (auto& other : q.accumulators)
       if (other->registers[0] == p.sums[0]) sums = other.get();
@@ -158,6 +183,7 @@ struct Issue {
       q.accumulators.push_back(std::make_unique<Accumulator>());
       sums = q.accumulators.back().get();
       sums->n = p.n;
+      check_order(q, slots, p, site);
       for (unsigned lane = 0; lane < 32; ++lane)
         for (unsigned i = 0; i < p.n / 2; ++i) {
           float* r = slot(lane).product->sums[i];
@@ -207,6 +233,7 @@ struct Wait {
           fail(FAILED, w.site, "a register was written while a wgmma into it was in flight");
         *a.registers[k] = a.values[k];
       }
+      q.unordered[a.registers[0]] = a.values;
       q.accumulators.erase(q.accumulators.begin() + long(i));
     }
   }
@@ -216,7 +243,13 @@ struct Commit {
   static void combine(void**, unsigned) { ++queue().group; }
 };
 struct Fence {
-  static void combine(void**, unsigned) { queue().fenced = true; }
+  static void combine(void**, unsigned) {
+    queue().fenced = true;
+    queue().unordered.clear();
+  }
+};
+struct Nothing {
+  static void combine(void**, unsigned) {}
 };
 
 }  // namespace
@@ -233,7 +266,22 @@ void matrix_wait(unsigned keep, Site site) {
   Wait slot{keep, site};
   warp_collective(~0u, &slot, &Wait::combine, site);
   // One lane has read for all: what another lane does next comes after it.
-  if (tracing) warp_collective(~0u, nullptr, &Fence::combine, site);
+  if (tracing) warp_collective(~0u, nullptr, &Nothing::combine, site);
+}
+
+// A warpgroup takes or gives registers. A block has what it was launched with, at most 64K in all.
+void set_registers(unsigned count, Site site) {
+  if (count % 8 || count < 24 || count > 256)
+    fail(FAILED, site, "setmaxnreg of %u registers; a multiple of 8 from 24 to 256 is possible", count);
+  Block& b = *current->block;
+  if (b.size % 128) fail(FAILED, site, "setmaxnreg in a block of %u threads, which are no warpgroups", b.size);
+  const unsigned at_launch = std::min(65536 / b.size / 8 * 8, 255u);
+  b.registers[current->rank / 128] = count;
+  unsigned least = 0;
+  for (unsigned g = 0; g < b.size / 128; ++g) least += b.registers[g] ? b.registers[g] : 24;
+  if (least > at_launch * (b.size / 128))
+    fail(FAILED, site, "setmaxnreg: warpgroups have %u registers a thread together, a block of %u threads at most %u", least,
+         b.size, at_launch * (b.size / 128));
 }
 
 void forget_asynchronous(Thread& thread) {

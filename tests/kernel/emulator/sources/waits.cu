@@ -131,3 +131,8 @@ extern "C" __global__ void patient(int* y) {
   for (int i = 0; i < 5000; i++) __nanosleep(1);
   atomicAdd(y, 1);
 }
+// Every thread waits until all blocks have come.
+extern "C" __global__ void all_at_once(unsigned* come) {
+  if (threadIdx.x == 0) atomicAdd(come, 1u);
+  while (*(volatile unsigned*)come < gridDim.x) __nanosleep(20);
+}

@@ -44,6 +44,7 @@ void tensor_load(const void* map, char* to, const int* at, unsigned rank, char* 
 void tensor_store(const void* map, const char* from, const int* at, unsigned rank, Site site);
 void bulk_commit();
 void bulk_wait(unsigned keep);
+void set_registers(unsigned count, Site site);
 void matrix_fence(Site site);
 void matrix_issue(const MatrixProduct& product, Site site);
 void matrix_commit(Site site);

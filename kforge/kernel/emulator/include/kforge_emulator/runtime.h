@@ -113,6 +113,7 @@ struct Block {
   char* shared;       // arena: static variables, then dynamic memory
   size_t dynamic_offset, dynamic_bytes;
   std::map<const char*, Mbarrier> mbarriers;  // by address
+  unsigned registers[8];  // a thread of each warpgroup, once setmaxnreg has said so
   Warp* warps;
   Thread* threads;
 };

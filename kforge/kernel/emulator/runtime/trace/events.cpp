@@ -6,6 +6,7 @@ namespace kforge_emulator {
 void Tracer::block_starts(Block& block) {
   std::vector<View>& views = views_[&block];
   views.assign(block.size, View{});
+  proxies_.erase(&block);
   for (unsigned i = 0; i < block.size; ++i) block.threads[i].view = &views[i];
   if (blocks_.size() <= block.number) blocks_.resize(block.number + 1);
   blocks_[block.number].index = block.index;
@@ -179,6 +180,39 @@ void Tracer::copy_arrives(const Copy& copy) {
 
 void Tracer::reads(const void* address, size_t bytes, const Site& site) {
   access(reinterpret_cast<uintptr_t>(address), bytes, READ, site_of(site));
+}
+
+Tracer::Proxy& Tracer::proxy_of(const Block& block) {
+  Proxy& p = proxies_[&block];
+  if (p.fenced.empty()) {
+    p.fenced.resize(block.size);
+    p.stored.resize((block.dynamic_offset + block.dynamic_bytes) / 16 + 1);
+  }
+  return p;
+}
+
+void Tracer::proxy_fence() { proxy_of(*current->block).fenced[current->rank] = ++fences_; }
+
+void Tracer::written_by_copy(const void* address, size_t bytes) {
+  const Block* owner = shared_owner(reinterpret_cast<uintptr_t>(address));
+  if (!owner) return;
+  size_t at = size_t(static_cast<const char*>(address) - owner->shared);
+  Proxy& p = proxy_of(*owner);
+  for (size_t k = at / 16; k <= (at + bytes - 1) / 16 && k < p.stored.size(); ++k) p.stored[k].who = 0;
+}
+
+// A fence of the thread that stored, or of the one that reads, after it learnt of that.
+bool Tracer::unfenced(const void* address, size_t bytes) {
+  const Block* owner = shared_owner(reinterpret_cast<uintptr_t>(address));
+  if (!owner) return false;
+  size_t at = size_t(static_cast<const char*>(address) - owner->shared);
+  Proxy& p = proxy_of(*owner);
+  for (size_t k = at / 16; k <= (at + bytes - 1) / 16 && k < p.stored.size(); ++k) {
+    const Stored& s = p.stored[k];
+    if (s.who && p.fenced[s.who - 1] <= s.when && (owner != current->block || p.fenced[current->rank] <= s.when))
+      return true;
+  }
+  return false;
 }
 
 // ---- fences, atomics, flags ----------------------------------------------------------------------------------

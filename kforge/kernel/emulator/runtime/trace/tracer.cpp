@@ -188,6 +188,11 @@ void Tracer::access(uintptr_t address, size_t bytes, unsigned kind, unsigned sit
   }
   View& view = *current->view;
   if (writes(kind)) view.fenced = false;
+  if (shared && writes(kind) && owner == current->block) {
+    Proxy& p = proxy_of(*owner);
+    const size_t at = address - reinterpret_cast<uintptr_t>(owner->shared);
+    for (size_t k = at / 16; k <= (at + bytes - 1) / 16; ++k) p.stored[k] = {fences_, uint16_t(current->rank + 1)};
+  }
   profile_.touch(*current, site, kind, shared, address, unsigned(bytes));
   Entry now{current->block->number + 1, clock ? clock : view.clock, uint16_t(current->rank),
             uint16_t(site << 2 | kind)};

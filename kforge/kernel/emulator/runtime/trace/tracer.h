@@ -33,6 +33,9 @@ class Tracer : public Tracing {
   void copy_starts(const Copy& copy) override;
   void copy_arrives(const Copy& copy) override;
   void reads(const void* address, size_t bytes, const Site& site) override;
+  void proxy_fence() override;
+  void written_by_copy(const void* address, size_t bytes) override;
+  bool unfenced(const void* address, size_t bytes) override;
   void memory_moved() override { ignored_.assign(kIgnored, 0); }
 
   // What the current thread does.
@@ -78,6 +81,17 @@ class Tracer : public Tracing {
     uintptr_t address;
     std::string key, record;
   };
+  // When each 16 bytes of a block's shared memory were last stored to, and by which thread (0: by a copy), and when
+  // each thread fenced; both count fences.
+  struct Stored {
+    uint32_t when;
+    uint16_t who;  // rank + 1
+  };
+  struct Proxy {
+    std::vector<Stored> stored;
+    std::vector<uint32_t> fenced;
+  };
+  Proxy& proxy_of(const Block& block);
   struct BlockInfo {
     uint3 index{};
     Clock exited = 0;
@@ -120,6 +134,8 @@ class Tracer : public Tracing {
   std::unordered_map<Barrier*, Gathering> barriers_;
   std::unordered_map<Block*, std::vector<View>> views_;
   std::vector<BlockInfo> blocks_;
+  std::unordered_map<const Block*, Proxy> proxies_;
+  uint32_t fences_ = 0;
   std::vector<uintptr_t> ignored_;
   std::set<std::string> reported_;
   std::vector<Glance> glances_;

@@ -1,0 +1,93 @@
+"""Convolutions as values that a kernel of ours computes (families/convolution.py), their operands in halves.
+
+The step before is calls/implicit.py; scales, bias and what follows element by element are computed on the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from kforge.engine.calls import implicit
+from kforge.engine.calls.vendor import VendorCall, vendor_tensor
+from kforge.engine.graph.importer import Importer
+from kforge.engine.graph.ir import REAL, Expr, Window
+from kforge.engine.graph.symbols import Poly, Tap
+from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Tensor
+from kforge.engine.handlers.tensorcores import _loops as loops_alone
+
+CONVOLUTION = "convolution"
+"""The kind of such a window."""
+LEAST_FILTERS = 2
+
+
+@dataclass(frozen=True)
+class Walk(Window):
+    """A walk over taps and channels in a frame, all of it one loop."""
+
+    frame: implicit.Frame | None = None
+
+
+def implicit_convolution(imp: Importer, call: VendorCall, shape: tuple[Poly, ...]) -> Tensor | None:
+    """A convolution of one group and stride 1 by halves and a kernel of ours, where that pays."""
+    x, weight = call.operands[:2]
+    rank = len(shape) - 2
+    values = sum(prod(s.hint() for s in t.shape) for t in (x, weight))
+    channels = weight.shape[1].hint()
+    if call.keywords.keys() - {"padding", "dilation"} or not call.operator.startswith(f"conv{rank}d"):
+        return None
+    if shape[1].hint() < LEAST_FILTERS:
+        return None
+    padding, dilation = (_each(call.keywords.get(k, d), rank) for k, d in (("padding", 0), ("dilation", 1)))
+    kernel = tuple(s.hint() for s in weight.shape[2:])
+    reach = dilation[-1] * (kernel[-1] - 1)
+    wider = -(-reach // 4) * 4  # where lines of the result are whole vectors, those of the frame are, too
+    frame = implicit.Frame(kernel, padding, dilation, channels, wider)
+    if x.dtype != "float32" or len(call.operands) > 2 or not implicit.pays(call.operations, frame, values):
+        return None
+    for size in weight.shape[1:]:
+        imp.fix(size)
+    call.scheme, call.labels, call.facts = implicit.IMPLICIT, implicit.RESULTS, {"frame": frame}
+    name, origin = imp.node.name, imp.origin
+    whole = vendor_tensor(shape, "float32", call, name, origin)
+    depth = Poly.of(frame.depth)
+    around = tuple(s + Poly.of(e) for s, e in zip(shape[2:], frame.deep, strict=True))
+    # each place of the frame is as if it had what all taps meet from there on
+    images = vendor_tensor((shape[0], *around, depth), "float16", call, name, origin)
+    filters = vendor_tensor((shape[1], depth), "float16", call, name, origin)
+    units, marks = (vendor_tensor((size,), "float32", call, name, origin) for size in (shape[1], shape[0]))
+    sums = _walk(imp, shape, images, filters, Walk(CONVOLUTION, (Tap("depth", depth, 1),), (), None, frame))
+
+    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
+        b = ctx.builder
+        value, zero = ctx.value(sums, index, guard), b.const(0.0, REAL)
+        unit, mark = ctx.value(units, index[1:2], guard), ctx.value(marks, index[:1], guard)
+        plain = b.op("or", b.op("lt", mark, zero, dtype="bool"), b.op("lt", unit, zero, dtype="bool"), dtype="bool")
+        marked = plain if guard is None else b.op("and", guard, plain, dtype="bool")
+        scaled = b.op("mul", value, unit, dtype=REAL)
+        return b.op("where", plain, ctx.value(whole, index, marked), scaled, dtype=REAL)
+
+    return imp.tensor(shape, "float32", at, sums, whole, units, marks)
+
+
+def _walk(imp: Importer, shape: tuple[Poly, ...], images: Tensor, filters: Tensor, window: Walk) -> Tensor:
+    """The sums themselves; a kernel of rows, and one of other loops, finds them in memory."""
+
+    def at(ctx: Context, index: Index, guard: Guard) -> Expr:
+        image, filter, *places = index
+        alone = all(len(i.terms) <= 1 for i in index)
+        if ctx.rows or guard is not None or not alone or not all(map(loops_alone, index)):
+            raise Cut(sums)
+        k = Poly.of(window.free[0])
+        left, right = ctx.value(filters, (filter, k)), ctx.value(images, (image, *places, k))
+        expr = ctx.builder.window(window, ctx.builder.op("mul", left, right, dtype=REAL), REAL)
+        ctx.windows[expr.uid] = sums
+        return expr
+
+    sums = imp.tensor(shape, "float32", at, images, filters)
+    sums.name = imp.node.name
+    return sums
+
+
+def _each(value: object, rank: int) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank  # type: ignore[return-value]

@@ -112,6 +112,8 @@ def _hint(argv: list[str]) -> str:
     name = next((word for word in argv if not word.startswith("-")), "")
     if name.endswith(".py"):
         return f"did you mean: kforge suggest {shlex.quote(name)}"
+    if name not in _names() and os.path.isdir(name):
+        return f"{name} is a folder: name a task's op.py, or run kforge alone in it"
     return f"see kforge {name} --help" if name in _names() else "see kforge --help"
 
 

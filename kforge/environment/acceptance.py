@@ -6,6 +6,7 @@ NaN and infinity masks before all of them. Outputs that are not floating are jud
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -156,6 +157,12 @@ class Pool:
         self.signed = self.most = 0.0  # of half types: sum and largest size of the errors in units in the last place
         self._tiles: dict[str, list[torch.Tensor]] = {}
         self._masks = ""
+
+    def copied(self) -> Pool:
+        """As it is now: what is added to this one later is not in it."""
+        other = copy.copy(self)
+        other.bias, other._tiles = copy.deepcopy(self.bias), dict(self._tiles)  # tensors in it are never changed
+        return other
 
     def add_baseline(self, baseline: torch.Tensor, expected: torch.Tensor) -> None:
         """One draw of the baseline alone: steadies the bounds of a small output before a candidate meets them."""

@@ -9,6 +9,7 @@ from kforge.environment import backward
 from kforge.environment.allowlist import operator_category
 from kforge.environment.asked import count
 from kforge.environment.directed import declared_names, never_launched
+from kforge.environment.honesty import keeping
 from kforge.environment.report import KernelBuild, Report, Status, Verdict
 from kforge.environment.span import judged_sizes
 from kforge.environment.target import target_name, versions
@@ -74,6 +75,7 @@ def assemble(evaluation: Evaluation, status: Status, seconds: float) -> Report:
     differs = f"from run to run answers differ by up to {result.run_to_run:.3g}"
     warnings_of_runs: tuple[str, ...] = (differs,) if result.run_to_run else ()
     warnings_of_runs += (result.biased,) if result.biased else ()
+    warnings_of_runs += (keeping(result.kept),) if result.kept else ()
     if facts is not None and facts.run_to_run:
         warnings_of_runs += (f"the reference itself differs from run to run by up to {facts.run_to_run:.3g}",)
     if facts is not None:

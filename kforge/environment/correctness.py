@@ -17,6 +17,7 @@ from kforge.environment.allowance import Allowance
 from kforge.environment.detectors import Watch, explain
 from kforge.environment.expected import Expected, Skip
 from kforge.environment.findings import Failure, Refusals, Result, StateProblem
+from kforge.environment.honesty import kept_from
 from kforge.environment.inputs import CORE, GIVEN, Case, Plan
 from kforge.environment.loading import load_candidate
 from kforge.environment.preparation import Prepared
@@ -64,6 +65,7 @@ class Correctness:
         self.current: tuple[Case, Expected, int] | None = None  # what a dying child was working on
         self._loaded: int | None = None
         self._fresh = True  # the next call is the first since the module was loaded
+        self._first = False  # the last one was
         self.earlier: list[tuple[Expected, CallReply]] = []
         self._held = 0  # bytes of these
         self._pattern = PATTERNS[0]  # that fresh memory held in the last call, on the CPU
@@ -192,8 +194,11 @@ class Correctness:
         self.watch.clear("unwritten_output")
         first, before = self.earlier[-1][1], self._pattern
         self._pattern = next(p for p in PATTERNS if p != before)
-        second = child.call(expected.call, seed=expected.seed, pattern=self._pattern)
-        self.note(second)
+        after_load = self._first  # and so is to derive what is derived from weights
+        second = child.call(expected.call, seed=expected.seed, pattern=self._pattern, anew=after_load)
+        self.note(second, deriving=after_load)
+        if after_load:
+            self.result.kept = kept_from(first, second)
         if problem := check_structure(expected, second):
             return Failure(Status.WRONG, f"{case.label}, called again: {problem.message}", case, expected)
         words = shows_both(expected, (first, second), (before, self._pattern))
@@ -232,9 +237,10 @@ class Correctness:
         if reply.problem:
             raise StateProblem(reply.problem)
 
-    def note(self, reply: CallReply) -> None:
-        """Operators, launches and threads of one call. The first call may prepare weights; later ones may not."""
-        into = self.result.first_ops if self._fresh else self.result.ops
+    def note(self, reply: CallReply, deriving: bool = False) -> None:
+        """Operators, launches and threads of one call. The first call may prepare weights, and one that is told to
+        derive them anew; others may not."""
+        into = self.result.first_ops if self._fresh or deriving else self.result.ops
         for name, count in reply.ops.items():
             into[name] = into.get(name, 0) + count
         for name, count in reply.launches.items():
@@ -247,7 +253,7 @@ class Correctness:
         self.result.unbuilt = max(self.result.unbuilt, reply.unbuilt)
         self.result.reseeded |= reply.reseeded
         self.result.hidden_told &= reply.hidden_told
-        self._fresh = False
+        self._first, self._fresh = self._fresh, False
 
     def _judge(
         self, child: Child, case: Case, expected: Expected, reply: CallReply, step: int, worst: dict[str, Any]

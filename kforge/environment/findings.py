@@ -45,6 +45,7 @@ class Result:
     hidden_told: bool = True  # whether operators beneath a mode that was switched off would have been seen
     elsewhere: float | None = None  # share of an answer that is there without own kernels and is no copy
     biased: str = ""  # in words, a mean error that is not the baseline's
+    kept: tuple[str, ...] = ()  # kernels and operators of the first call that an equal second one had no need of
     run_to_run: float = 0.0  # largest difference between two equal calls, absolute
 
 

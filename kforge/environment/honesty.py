@@ -17,7 +17,7 @@ from kforge.environment.report import Status
 
 if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
-    from kforge.worker import KernelTime
+    from kforge.worker import CallReply, KernelTime
 
 SCALARS = 64  # elements that a call may read into Python (sizes, flags); more is computing there
 DECOY_SHARE = 0.01  # of device time: own kernels that take less do nothing worth the name
@@ -25,6 +25,7 @@ NAMESPACES = r"(?:void )?(?:at|cub|thrust|c10|caffe2|CUB\w*)::"
 LIBRARIES = ("cublas", "cutlass", "cudnn", "gemm", "nvjet", "xmma", "flash", "fft", "cusolver")
 COPIES = ("Memcpy", "Memset")
 MOVES = ("copy", "Copy", "Fill", "fill", "distribution", "random")  # what allowed operators launch
+SETTING_UP = ("allocation", "views", "random")  # operators that derive nothing
 MOST_ELSEWHERE = 0.5  # of an answer without vendor calls; copies of inputs and constants are not counted
 # modules that make kernels which no hook holds back
 _OTHERS = re.compile(r"^\s*(?:import|from)\s+(?:triton|cupy|pycuda|helion|cuda|torch\.utils\.cpp_extension)\b", re.M)
@@ -79,8 +80,28 @@ def judge(result: Result, candidate: Candidate, watch: Watch, notes: list[str]) 
     watch.clear("no_own_kernel")
     if not sum(result.launches.values()) and result.calls:
         watch.fire("no_own_kernel", "no Kernel was launched in any case")
-        return Status.NO_CANDIDATE, "launches none of its own kernels; library calls alone make no candidate"
+        vendor = any(operator_category(name) == "vendor" for name in seen)
+        alone = "library calls" if vendor else "copies and views, all that inputs without elements need,"
+        return Status.NO_CANDIDATE, f"launches none of its own kernels; {alone} alone make no candidate"
     return None
+
+
+def kept_from(first: CallReply, second: CallReply) -> tuple[str, ...]:
+    """Kernels and operators of a module's first call that an equal second one, which derives anew what `prepared`
+    keeps, did without: what they made is kept elsewhere. A graph launches what no hook counts, so nothing is told."""
+    if second.replays or not second.launches:
+        return ()
+    deriving = {name: n for name, n in first.ops.items() if operator_category(name) not in SETTING_UP}
+    pairs = ((first.launches, second.launches), (deriving, second.ops))
+    return tuple(sorted(name for was, now in pairs for name, n in was.items() if n > now.get(name, 0)))
+
+
+def keeping(names: Sequence[str]) -> str:
+    """In words, for the report."""
+    return (
+        f"only the first call needs {', '.join(names)}: what that makes is kept from call to call, "
+        "not by kforge.kernel.prepared, and no timed call pays for it"
+    )
 
 
 def share(

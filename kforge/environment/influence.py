@@ -92,9 +92,14 @@ def _rms(x: torch.Tensor) -> float:
     return float(x.square().mean().sqrt())
 
 
+def _times(x: torch.Tensor, factor: float) -> torch.Tensor:
+    """x times a number; torch multiplies no floats of eight bits."""
+    return (x.float() * factor).to(x.dtype) if x.element_size() == 1 else x * factor
+
+
 def _scaled_input(prepared: Prepared, case: Case, before: Expected, path: str, factor: float) -> Change:
     module = prepared.reference(case.state_seed)
-    scaled = map_tensors(before.call, lambda name, x: x * factor if name == path else x, module.forward)
+    scaled = map_tensors(before.call, lambda name, x: _times(x, factor) if name == path else x, module.forward)
     return Change(f"input {path}", before, prepared.answer(module, case, scaled), None)
 
 
@@ -106,6 +111,7 @@ def _scaled_state(prepared: Prepared, case: Case, before: Expected, name: str, f
 
     module = copy.deepcopy(prepared.reference(case.state_seed))
     with torch.no_grad():
-        named_state(module)[name].mul_(factor)
+        state = named_state(module)[name]
+        state.copy_(_times(state, factor))
     after = prepared.answer(module, case, before.call)
     return Change(name, before, after, read_state(module).tensors)

@@ -18,6 +18,7 @@ INTROSPECTION = {
     "__builtins__", "__closure__", "__code__", "__globals__", "__mro__", "__subclasses__", "_getframe", "f_back",
     "f_globals", "f_locals", "gi_frame", "__self__", "__wrapped__", "__loader__", "__spec__", "__dict__", "__class__",
     "__bases__", "__getattribute__", "__reduce__", "__reduce_ex__", "__array__", "__array_interface__", "__func__",
+    "resizable", "_cdata",
 }  # fmt: skip
 SUBCLASS = {"_make_subclass", "_make_wrapper_subclass", "__torch_function__", "__torch_dispatch__", "as_subclass"}
 FLAGS = (

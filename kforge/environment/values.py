@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +93,7 @@ class Values:
         output: tuple[Expected, int] | None = None,
     ) -> str:
         pool = self._pool(case, path, right)
-        earlier = copy.deepcopy(pool) if output is not None and right.dtype in halves() else None
+        earlier = pool.copied() if output is not None and right.dtype in halves() else None
         draw = pool.add(_real(answer), _real(right), exact)
         outcome = pool.judge()
         wrong = outcome.passed is False or (outcome.passed is None and not pool.small and pool.beyond)

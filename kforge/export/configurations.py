@@ -20,6 +20,8 @@ from kforge.kernel.prepare import Constant
 
 MAX_CONFIGURATIONS = 200
 _SPREAD = 16  # remainders looked at around each number
+_MOST_TUPLES = 200_000  # of scalars, each tried at every alignment: some seconds
+_MOST_MIXED = 2000  # of those that mix a few values of each scalar
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,44 @@ def _integers(definition: Definition, names: Sequence[str], recorded: Sequence[S
     many = [i for i, name in enumerate(names) if name in decisive]
     if len(many) <= 1:
         return list(product(*axes))
+    if len(many) * len(every) * len(few) ** (len(many) - 1) > _MOST_TUPLES:
+        rows = len(many) * (min(len(recorded), 4) + 4)  # what _sampled tries each value in
+        if rows * len(every) > _MOST_TUPLES:
+            numbers = {v for call in recorded for v in call if isinstance(v, int)}
+            every = sorted(_interesting(definition, of_constants=False) | numbers)
+        return _sampled(names, many, every, recorded)
     found: list[tuple] = []
     for varied in many:
         found += product(*(every if i == varied else few if i in many else few[:1] for i in range(len(names))))
     return found
 
 
-def _interesting(definition: Definition) -> set[int]:
-    """Small numbers, powers of two, and whatever the conditions compare with, each with its neighbours."""
+def _sampled(
+    names: Sequence[str], many: Sequence[int], every: Sequence[int], recorded: Sequence[Sequence[Any]]
+) -> list[tuple]:
+    """The same where all that would take hours, as for a window of five sizes: each scalar takes every value while the
+    others are as recorded or all alike, and a few values of each meet those of all others.
+    """
+    alike = [[value] * len(names) for value in (1, 7, 64, 1 << 20)]
+    found = {
+        tuple(value if i == varied else rest if isinstance(rest, int) else 1 for i, rest in enumerate(others))
+        for varied in many
+        for others in (*recorded[:4], *alike)
+        for value in every
+    }
+    mixed = [1 << 20, 64, 7, 2, 4, 1]  # large ones, remainders of vectors: the fewer the more names there are
+    while len(mixed) > 3 and len(mixed) ** len(many) > _MOST_MIXED:
+        mixed.pop()
+    if len(mixed) ** len(many) <= _MOST_MIXED:
+        found |= set(product(*(mixed if i in many else [1] for i in range(len(names)))))
+    return sorted(found)
+
+
+def _interesting(definition: Definition, of_constants: bool = True) -> set[int]:
+    """Small numbers, powers of two, and whatever the conditions compare with, each with its neighbours.
+
+    of_constants: also the products of the constants' values with these, which a bound on one size is.
+    """
     numbers: set[int] = set()
     for expression in (*definition.require.values(), *(c for c, _ in definition.tuned)):
         _numbers(expression.tree, numbers)
@@ -98,7 +130,7 @@ def _interesting(definition: Definition) -> set[int]:
         values |= {v for _, chosen in definition.tuned for k, v in chosen.items() if k == name and isinstance(v, int)}
         spaces.append(values)
     products = set(numbers) | {1}
-    for space in spaces:
+    for space in spaces if of_constants else ():
         products |= {p * v for p in products for v in space if 0 < p * v < 1 << 40}
         if len(products) > 4000:
             break

@@ -1,4 +1,4 @@
-"""What was found out about the files that are to leave: the latest report on exactly these texts, and its refusals."""
+"""What was found out about the files that are to leave: a report on exactly these texts, and its refusals."""
 
 from __future__ import annotations
 
@@ -44,9 +44,11 @@ class Evidence:
 
 
 def find_evidence(module: Path, state: Path) -> Evidence:
-    """The newest report on the candidate whose module file is `module`, found by the content of its files.
+    """The report on the candidate whose module file is `module`, found by the content of its files.
 
-    A report about other texts under the same names is none: then `problem` says that the source changed since.
+    A report about other texts under the same names is none: then `problem` says that the source changed since. The
+    newest decides whether it passed; of those that passed alike the widest plan speaks, for a quick look after a whole
+    verification takes nothing of it away.
     """
     from kforge.store.candidates import CandidateStore
     from kforge.store.index import Index
@@ -57,6 +59,7 @@ def find_evidence(module: Path, state: Path) -> Evidence:
         with Index(index) as opened:
             rows = opened.evaluations(module.name)
     changed = ""
+    found: list[Evidence] = []
     seen: dict[str, Candidate | None] = {}
     for row in rows:
         if row.candidate not in seen:
@@ -69,9 +72,29 @@ def find_evidence(module: Path, state: Path) -> Evidence:
         if different:
             changed = changed or f"{different} changed since it was verified (run {row.run})"
             continue
-        return _of(row, known, state)
+        found.append(_of(row, known, state))
+        if found[-1].problem:
+            break  # what was known before it is refuted
+    if found:
+        return max((one for one in found if _alike(one, found[0])), key=_width)
     candidate = _needed(module)
     return Evidence(candidate, None, None, problem=changed or f"{module} was never verified")
+
+
+def _alike(one: Evidence, newest: Evidence) -> bool:
+    """Whether both say the same of the same op, on the same device."""
+    if one is newest:
+        return True
+    keys = ("target", "status", "verdict")
+    same = one.report and newest.report and all(one.report[k] == newest.report[k] for k in keys)
+    return bool(same) and not one.problem and one.task_digest == newest.task_digest
+
+
+def _width(one: Evidence) -> int:
+    """How much the plan of its report asks for."""
+    from kforge.environment.inputs import PLANS
+
+    return PLANS.index(one.report["plan"]) if one.report is not None and one.report["plan"] in PLANS else -1
 
 
 def of_task(evidence: Evidence, path: Path) -> Evidence:

@@ -48,9 +48,17 @@ def read_hashes(folder: Path) -> dict[str, set[str]]:
         manifest: Any = json.loads(path.read_text())
         for name, value in (*manifest[HASHES].items(), *manifest.get(WRITING, {}).items()):
             found.setdefault(str(name), set()).add(str(value))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        outside = next((name for name in found if not _inside(folder, name)), None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is not the manifest of an export", f"remove it, or {ELSEWHERE}") from error
+    if outside is not None:
+        raise UsageError(f"{path} names {outside}, which lies outside of {folder}", ELSEWHERE)
     return found
+
+
+def _inside(folder: Path, name: str) -> bool:
+    """Whether a file of this name lies in `folder`, links followed: a manifest may be anyone's."""
+    return (folder / name).resolve().is_relative_to(folder.resolve())
 
 
 def check_place(folder: Path, package: str = "", layout: str = "", replace: bool = False) -> None:
@@ -86,6 +94,8 @@ def check_files(folder: Path, files: Mapping[str, Any]) -> None:
     """UsageError where one of these files would be written over one that no export wrote."""
     before = read_hashes(folder) if folder.is_dir() else {}
     for name in files:
+        if not _inside(folder, name):
+            raise UsageError(f"{folder / name} lies outside of {folder}: a link leads there", ELSEWHERE)
         if (folder / name).exists() and name not in before and name != MANIFEST:
             raise UsageError(f"{folder / name} was not written by an export: it is kept", f"move it, or {ELSEWHERE}")
 

@@ -24,7 +24,7 @@ from kforge.errors import BuildError, ChildFailed, EmulatorError, KforgeError
 from kforge.worker import inspection, poison, prebuilt, probing, profiled, sandbox
 from kforge.worker.construct import copy_state, import_module
 from kforge.worker.guard import Guard
-from kforge.worker.observe import Observer, storage_number, threads
+from kforge.worker.observe import Observer, gradients_enabled, storage_number, threads
 from kforge.worker.protocol import Channel, TensorMeta, decode, encode
 from kforge.worker.tensors import Buffer, attach, describe, view
 from kforge.worker.timed import Timing
@@ -317,9 +317,7 @@ class Server:
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """One observed call; its outputs and state stay here until the judge fetches copies."""
-        import torch
-
-        from kforge.kernel import hooks
+        from kforge.kernel import hooks, weights
         from kforge.kernel.emulator.mode import thread_order
 
         args, kwargs, leaves = self.inputs(request)
@@ -327,9 +325,10 @@ class Server:
             self.set_pattern(request["pattern"])
         silent = nullcontext() if request["launch"] else hooks.build_only()
         ordered = thread_order(request["order"]) if request["order"] else nullcontext()
-        wanted = request["grad"] and not any(p.requires_grad for p in self.model.parameters())
-        grads = torch.enable_grad() if wanted else nullcontext()
-        with self.around(), grads, silent, ordered, Observer(self.device, request["seed"], self.guard) as seen:
+        grads = gradients_enabled(self.model) if request["grad"] else nullcontext()
+        derived = weights.anew() if request["anew"] else nullcontext()
+        watched = Observer(self.device, request["seed"], self.guard)
+        with self.around(), grads, derived, silent, ordered, watched as seen:
             outputs = self.model(*args, **kwargs)
         return self.report(request, outputs, leaves, seen)
 

@@ -223,6 +223,7 @@ class Child(Exchange):
         launch: bool = True,
         order: int = 0,
         grad: bool = False,
+        anew: bool = False,
         timeout_s: float | None = None,
     ) -> CallReply:
         """Call ModelNew on copies of the inputs and bring everything it did back.
@@ -231,13 +232,13 @@ class Child(Exchange):
         them, "any" does not care. seed: torch.manual_seed before the call. state: none | buffers | all. pattern: the
         byte that memory fresh from now on holds (on the CPU), None: as it was. launch: False for a call in which no
         Kernel launches, which shows what is done without them. order: of threads on the emulator, 0 for its own.
-        grad: with gradients enabled, unless the module has parameters that want them.
+        grad: with gradients enabled, which no parameter wants then. anew: what `prepared` keeps is derived again.
         """
         packed = pack((call.args, call.kwargs))
         buffers = self._buffers_for(packed, place)
         self._previous = buffers
         fields = {"seed": seed, "state": state, "pattern": pattern, "launch": launch, "order": order}
-        fields |= {"grad": grad}
+        fields |= {"grad": grad, "anew": anew}
         return self._observed("call", call, packed, buffers, timeout_s, **fields)
 
     def call_armed(self, call: Call, wrapper: str, timeout_s: float | None = None) -> CallReply:

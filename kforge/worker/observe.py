@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kforge.worker.beneath import Beneath
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from kforge.worker.guard import Guard
 
 
 def threads() -> int:
     """Threads of this process."""
     return len(os.listdir("/proc/self/task"))
+
+
+@contextmanager
+def gradients_enabled(module: nn.Module) -> Iterator[None]:
+    """As a user's program has it, but that no parameter wants a gradient: a Kernel refuses arguments that do."""
+    import torch
+
+    wanting = [p for p in module.parameters() if p.requires_grad]
+    for parameter in wanting:
+        parameter.requires_grad_(False)
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        for parameter in wanting:
+            parameter.requires_grad_(True)
 
 
 def settled_threads(expected: int, wait_s: float = 0.1) -> int:

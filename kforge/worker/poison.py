@@ -31,5 +31,6 @@ def unwritten(x: torch.Tensor, pattern: int) -> torch.Tensor:
     import torch
 
     real = torch.view_as_real(x.resolve_conj()) if x.dtype.is_complex else x
-    raw = real.contiguous().view(-1).view(torch.uint8)
+    dense = real.contiguous()  # a single element keeps its stride, whatever that is
+    raw = dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)
     return (raw.view(x.numel(), -1) == pattern).all(1) if x.numel() else torch.zeros(0, dtype=torch.bool)

@@ -6,12 +6,12 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 
-from kforge.worker.tensors import Buffer, DeviceMemory, Packed, make_memfd
+from kforge.worker.tensors import SEGMENT, Buffer, DeviceMemory, Packed, make_memfd
 
 _BATCH = 32  # buffers announced in one message (64 descriptors fit)
 IDLE_BYTES = 2 << 30
 # Allocators of users give addresses of this alignment; a page's or a segment's beginning would tell the judge's memory.
-ALIGNED, PLACES = 512, 64
+ALIGNED, PAGES = 512, 8 << 12  # pages lie anywhere, segments at multiples of their size
 
 
 class Shelf:
@@ -67,7 +67,7 @@ class Shelf:
     def _make(self, size: int, side: str) -> Buffer:
         self._next_id += 1
         on_host = side == "cpu" or self.memory is None
-        lead = ALIGNED * secrets.randbelow(PLACES) if self.moved else 0
+        lead = ALIGNED * secrets.randbelow((PAGES if on_host else SEGMENT) // ALIGNED) if self.moved else 0
         if on_host:
             buffer = make_memfd(self._next_id, size, lead)
         else:

@@ -172,9 +172,11 @@ def attach(description: Mapping[str, Any], take_fd: Callable[[], int], device: s
 def view(buffer: Buffer, meta: TensorMeta) -> Any:
     """The tensor that `meta` describes, over `buffer`; same address within the storage, same strides."""
     import torch
+    from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-    empty = torch.empty(0, dtype=dtype_of(meta.dtype), device=buffer.bytes.device)
-    tensor = empty.set_(buffer.bytes.untyped_storage(), meta.offset, meta.shape, meta.strides)
+    tensor = torch.empty(0, dtype=dtype_of(meta.dtype), device=buffer.bytes.device)
+    with _unsafe_preserve_version_counter(tensor):  # a tensor that nobody has written, as users give
+        tensor.set_(buffer.bytes.untyped_storage(), meta.offset, meta.shape, meta.strides)
     return tensor.requires_grad_() if meta.requires_grad else tensor
 
 

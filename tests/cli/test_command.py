@@ -18,6 +18,7 @@ USAGE = [
     (["suggest", "op.py", "--frob"], "No such option: --frob", "kforge suggest --help"),
     (["softmax.py"], "kforge softmax.py opens the IDE and takes nothing more (--json)", "kforge suggest softmax.py"),
     (["frobnicate"], "No such command 'frobnicate'", "kforge --help"),
+    (["/"], "No such command '/'", "/ is a folder: name a task's op.py"),
     (["suggest", "op.py", "--budget", "soon"], "'soon' is not a duration", "60s"),
     (["suggest", "op.py", "--plan", "thorough"], "'thorough' is not a plan", "quick, standard, full"),
     (["suggest", "op.py", "--device", "gpu"], "'gpu' is not a device", "cuda:N"),

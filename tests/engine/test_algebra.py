@@ -87,11 +87,13 @@ def test_two_sums_of_products_in_one_kernel(tmp_path: Path) -> None:
 
 
 def test_products_that_are_not_linear_stay(tmp_path: Path) -> None:
-    """Neither a sum of squares of a product nor one weighted along the sum may be taken apart."""
-    for body in ("return (x @ y).square().sum(1)", "return ((x @ y) * z).sum(1)"):
+    """Neither a sum of squares of a product nor one weighted along the sum may be taken apart, nor what a norm over its
+    rows sums up: that is one kernel after the product."""
+    norm = "product = x @ y + z\nreturn product - product.mean(1, keepdim=True)"
+    for body in ("return (x @ y).square().sum(1)", norm, "return F.layer_norm(x @ y + z, (60,))"):
         inputs = "torch.randn(40, 50), torch.randn(50, 60), torch.randn(60)"
         candidate = proposals(function_task(body, inputs, tmp_path, "x, y, z"))[0]
-        assert "torch.mm" in candidate.files["op_kforge.py"]
+        assert "torch.mm" in candidate.files["op_kforge.py"] and "op_2" not in candidate.files["op_kforge.py"]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,25 @@ def test_groups(tmp_path: Path) -> None:
     assert torch.allclose(got.double(), torch.nn.functional.silu(wide), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize(
+    ("body", "inputs", "parameters"),
+    [
+        ("F.softmax(x.bfloat16() * s, -1)", "(30, 200)).to(E4), torch.rand(30, 1, dtype=torch.bfloat16)", "x, s"),
+        ("(w.float() * s) @ x.t()", "(40, 63)).to(E5), torch.rand(40, 1), torch.randn(30, 63)", "w, s, x"),
+    ],
+)
+def test_floats_of_eight_bits_are_read(body: str, inputs: str, parameters: str, tmp_path: Path) -> None:
+    """Elements in float8, NaN and infinities among them, are converted where they are read, and kept to their dtype."""
+    made = "torch.randn(" + inputs.replace("E4", "torch.float8_e4m3fn").replace("E5", "torch.float8_e5m2")
+    task = function_task(f"return {body}", made, tmp_path, parameters)
+    candidate, call = proposals(task)[0], task.make_call()
+    first = call.args[0].float()
+    first[3, 5], first[4, 6] = torch.nan, torch.inf
+    compare(task, candidate, tmp_path, [task.make_call(), Call((first.to(call.args[0].dtype), *call.args[1:]), {})])
+    with pytest.raises(TypeError, match="float8"):
+        load_model(candidate, tmp_path)()(first.half(), *call.args[1:])
+
+
 def test_floats_of_eight_bits_are_named(tmp_path: Path) -> None:
     """What would have to be written in eight bits has no kernel."""
     product = (
@@ -67,6 +86,9 @@ def test_floats_of_eight_bits_are_named(tmp_path: Path) -> None:
     task = function_task(body, "torch.randn(32, 64), torch.randn(48, 64), torch.ones(1)", tmp_path, "x, w, s")
     with pytest.raises(NoCandidate, match="float8_e4m3fn"):
         proposals(task)
+    moved = function_task("return x.t().contiguous()", "torch.randn(3, 5).to(torch.float8_e5m2)", tmp_path)
+    with pytest.raises(NoCandidate, match="float8_e5m2"):
+        proposals(moved)
 
 
 def test_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from kforge.errors import EmulatorError
 from kforge.kernel import Kernel, overrides
 from kforge.kernel.candidate import Candidate
 from kforge.task import Call, Task, capture
-from tests.engine.support import compare, function_task, load_model, proposals
+from tests.engine.support import compare, function_task, load_model, proposals, task_from
 
 HALF, BF16 = "dtype=torch.float16", "dtype=torch.bfloat16"
 LAYOUTS = {
@@ -148,6 +148,24 @@ def test_where_rows_are_proposed(tmp_path: Path) -> None:
     for body, mine in (("torch.relu(x @ w).sum(-1)", True), ("torch.softmax(x @ w, -1)", False)):
         found = proposals(function_task(f"return {body}", inputs, tmp_path, "x, w"))
         assert any("reduced over its rows" in c.files["op_kforge.py"].replace("\n", " ") for c in found[:1]) == mine
+
+
+def test_rows_of_other_widths(tmp_path: Path) -> None:
+    """Rows that a tile holds as captured: wider ones take a wider tile, up to 256 columns; then an error says so.
+
+    Where a variant of the task has wider ones, rows are not reduced by the product's kernel."""
+    inputs = f"torch.randn(9, 16, {HALF}), torch.randn(16, 40, {HALF})"
+    task = function_task("return F.layer_norm(x @ w, (w.shape[1],))", inputs, tmp_path, "x, w")
+    candidate, kernel = planned(task, "sm_90a", rowwise=True)
+    assert kernel.constants["BN"] == 64
+    calls = [Call((torch.randn(5, 16).half(), torch.randn(16, n).half()), {}) for n in (40, 67, 200, 256)]
+    compare(task, candidate, tmp_path, calls)
+    with pytest.raises(ValueError, match="at most 256"):
+        load_model(candidate, tmp_path)()(torch.randn(5, 16).half(), torch.randn(16, 257).half())
+    wide = inputs.replace("40", "264")
+    more = f"\n\ndef get_input_variants():\n    return [lambda: [{wide}]]\n"
+    other = task_from(task.path.read_text() + more, tmp_path)
+    assert not any("op_product(" in c.files[c.module] for c in proposals(other))
 
 
 def test_how_many_shares() -> None:

@@ -69,6 +69,11 @@ def test_what_holds_at_one_size_only(body: str, shape: Shape, refused: Shape, tm
         ("return x.sum(1) / x.shape[1]", (6, 2), (6, 7)),
         ("return x * 16", (16, 4), (5, 3)),
         ("return x.reshape(x.shape[1], x.shape[0]) * 2", (4, 6), (3, 8)),
+        ("return x.reshape(x.shape[1], x.shape[0]) * 2", (6, 6), (5, 5)),
+        ("return x.reshape(-1, x.shape[1]) * 2", (6, 1, 5), (6, 2, 5)),
+        ("return x.sum() / x.numel()", (6, 7), (5, 3)),
+        ("return torch.cat([x, x]) * (2 * x.shape[0])", (6, 7), (5, 3)),
+        ("return x.repeat(3, 1).flip(0).cumsum(0)", (4, 6), (5, 3)),
     ],
 )
 def test_numbers_that_follow_a_size(body: str, shape: Shape, other: Shape, tmp_path: Path) -> None:
@@ -83,6 +88,16 @@ def test_numbers_that_follow_a_size(body: str, shape: Shape, other: Shape, tmp_p
         assert "these kernels need" in str(error)
     else:
         torch.testing.assert_close(found[0], task.make_reference()(x))
+
+
+def test_squares_of_any_size(tmp_path: Path) -> None:
+    """Equal sizes that the reference takes for each other's stay equal: any square is right, all else is refused."""
+    body = "turned = x.reshape(*x.shape[::-1])\nreturn turned.reshape(turned.shape[1], -1).sin() - turned"
+    task = function_task(body, "torch.randn(9, 9)", tmp_path)
+    candidate = proposals(task)[0]
+    compare(task, candidate, tmp_path, [Call((torch.randn(n, n),), {}) for n in (9, 6, 1)])
+    with pytest.raises(ValueError, match=r"x.shape\[-1\] == x.shape\[0\]"):
+        load_model(candidate, tmp_path)()(torch.randn(1, 5))
 
 
 def test_a_derivatives_sizes_follow_its_inputs(tmp_path: Path) -> None:

@@ -165,6 +165,29 @@ def test_repro_shows_the_mismatch_without_the_judge(judge: Judge, tmp_path: Path
     assert "kforge.environment" not in Path(report.repro).read_text()
 
 
+def test_what_is_kept_beside_prepared_is_told(judge: Judge) -> None:
+    """Weights that a candidate derives once and keeps itself cost no timed call anything; those of `prepared` do."""
+    ways = {
+        "own": "self.of == w._version or setattr(self, 'of', w._version) or setattr(self, 'kept', w.double().float())",
+        "prepared": "setattr(self, 'kept', prepared(w, lambda w: w.double().float()))",
+    }
+    told = {}
+    for way, text in ways.items():
+        changes = [
+            ("import Kernel", "import Kernel, prepared"),
+            (
+                "        y = torch.empty_like(x)",
+                f"        w = self.scale\n        {text}\n        y = torch.empty_like(x)",
+            ),
+            ("super().__init__()", "super().__init__()\n        self.of = None"),
+            ("affine(x, self.scale,", "affine(x, self.kept,"),
+        ]
+        report = judge("affine", kernels.candidate("affine", *changes), "quick")
+        assert report.status is Status.VERIFIED, report.failure
+        told[way] = [line for line in report.warnings if "kept from call to call" in line]
+    assert told["prepared"] == [] and "aten._to_copy.default" in told["own"][0]
+
+
 def test_events_tell_each_gate_and_case(judge: Judge) -> None:
     """A listener hears every gate in order and every case, as JSON values."""
     heard: list[tuple[str, dict[str, object]]] = []

@@ -121,6 +121,7 @@ FAILURES = {
         "",
         "torch is not visible to the build; install torch, then: pip install --no-build-isolation .",
     ),
+    "old setuptools": ("13.0", "", "setuptools 65.5.0 is too old; run: pip install --upgrade 'setuptools>=77'"),
     "old torch": ("13.0", "", "torch 2.1.0 is too old; this package needs torch 2.4 or later"),
 }
 
@@ -148,6 +149,7 @@ for name, case in json.loads(sys.argv[1]).items():
 """
 CHANGES = {
     "no nvcc": "import shutil; shutil.which = lambda *a, **k: None",
+    "old setuptools": "setuptools.__version__ = '65.5.0'",
     "old torch": "torch.__version__ = '2.1.0'",
     "CUDA mismatch": "torch.__version__ = '9.9'; torch.version.cuda = '12.8'",
 }

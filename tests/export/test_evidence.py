@@ -109,6 +109,19 @@ def test_the_newest_report_decides(copy: Judged, name: str) -> None:
     assert evidence.stamps == stamps
 
 
+def test_the_widest_plan_that_passed_alike_counts(copy: Judged) -> None:
+    """A quick look after a whole verification narrows nothing; after a wrong answer what was known before is gone."""
+    _, module, state = copy
+    _with_report(state, {"plan": "full"})
+    _with_report(state, {"plan": "quick", "sizes": {"x": ((1, 2),)}})
+    found = find_evidence(module, state)
+    assert found.report is not None and found.report["plan"] == "full" and found.report["sizes"]["x"] != [[1, 2]]
+    _with_report(state, {"status": Status.WRONG})
+    assert find_evidence(module, state).report["status"] == "wrong"  # type: ignore[index]
+    _with_report(state, {"plan": "quick"})
+    assert find_evidence(module, state).report["plan"] == "quick"  # type: ignore[index]
+
+
 def test_judging_again_makes_a_changed_candidate_exportable(copy: Judged) -> None:
     """After a change and a new verification the evidence is that of the new texts."""
     task, module, state = copy

@@ -237,6 +237,25 @@ def test_an_edit_after_a_cut_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
         place(tmp_path, files)
 
 
+def test_what_lies_outside_of_the_folder_is_kept(tmp_path: Path) -> None:
+    """A manifest may be anyone's, and a folder may have become a link: nothing elsewhere is written or removed."""
+    victim, folder = tmp_path / "precious", tmp_path / "export"
+    victim.mkdir()
+    files = sealed({"manifest.json": "{}", "a": "1", "sub/b": "1"})
+    place(folder, files)
+    (folder / "sub" / "b").rename(victim / "b")
+    (folder / "sub").rmdir()
+    (folder / "sub").symlink_to(victim)
+    with pytest.raises(UsageError, match="outside"):
+        place(folder, files)
+    (folder / "sub").unlink()
+    one = json.loads(files["manifest.json"])["files"]["a"]
+    (folder / "manifest.json").write_text(json.dumps({"files": {"a": one, "../precious/b": one}}))
+    with pytest.raises(UsageError, match="outside"):
+        place(folder, files)
+    assert (victim / "b").read_bytes() == b"1"
+
+
 def test_a_file_in_the_way_is_found_before_the_trial(judged: Judged, tmp_path: Path) -> None:
     """A file that the export would write over and did not write ends it before anything is built."""
     to = tmp_path / "to"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support import unverified
 
 from kforge.errors import LaunchError
@@ -20,7 +21,9 @@ from kforge.export.evidence import Evidence
 from kforge.export.package import Options, prepare_export
 from kforge.export.templates import render_template
 from kforge.kernel.candidate import Candidate
+from kforge.kernel.definition import define
 from kforge.kernel.plan import geometry_of
+from kforge.kernel.signature import parse_signature
 from kforge.task import load_task
 
 GOLDEN = Path(__file__).resolve().parents[1] / "engine" / "golden"
@@ -74,6 +77,42 @@ def test_only_reachable_constants_are_built(tmp_path: Path) -> None:
     (kernel,) = unverified(tmp_path).kernels
     assert {tuple(dict(b.constants).values()) for b in kernel.builds} == {(b, v) for b in (64, 128) for v in (4, 2, 1)}
     assert configurations(kernel.definition, kernel.calls) == kernel.builds
+
+
+def test_a_window_of_five_sizes_is_looked_at_in_seconds() -> None:
+    """Five sizes decide four constants: what they can resolve to is found without every value of each by all others."""
+    signature = parse_signature(
+        "(const T* x, T* y, long long planes, int h, int w, int out_h, int out_w)", "pool<T, VEC>", {"T": "x"}
+    )
+    definition = define(
+        "pool<T, VEC>",
+        signature,
+        grid="planes",
+        block="BLOCK",
+        constants={"BLOCK": 256, "COLS": 2, "VEC": 4, "ALIGNED": 1, "WIDE": 0},
+        types={"T": "x"},
+        tune={"BLOCK": [256, 128, 64], "COLS": [4, 2, 1], "VEC": [4, 2, 1], "ALIGNED": [1, 0], "WIDE": [0, 1]},
+        require={
+            "COLS": "COLS == 1 or VEC > 1",
+            "VEC": "VEC == 1 or aligned(x, VEC * sizeof(T)) and h * w % VEC == 0 and w % VEC == 0",
+            "ALIGNED": "ALIGNED == 0 or out_w % COLS == 0",
+            "WIDE": "WIDE == 1 or planes * ceil_div(out_h, 8) * ceil_div(out_w, 32 * COLS) + BLOCK <= 4294967295",
+        },
+        tuned=(),
+        cluster=None,
+        cooperative=False,
+        shared=0,
+        workspace=None,
+        zeroed=False,
+        writes=(),
+        strided=(),
+    )
+    x = torch.empty(0)
+    found = configurations(definition, [(x, x, 32, 32, 32, 16, 16)])
+    names = ("COLS", "VEC", "ALIGNED", "WIDE")
+    assert {tuple(dict(c.constants)[n] for n in names) for c in found} == {
+        (cols, vec, aligned, wide) for cols, vec in ((2, 4), (2, 2), (1, 1)) for aligned in (0, 1) for wide in (0, 1)
+    }
 
 
 def test_python_plans(softmax: tuple[Kernel, ...], tmp_path: Path) -> None:

@@ -219,6 +219,18 @@ def test_outside_editor(op: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     driven(op, act)
 
 
+def test_a_change_while_it_closes_is_left_alone(op: Path) -> None:
+    """A file may change on disk when the panes are gone already: no error then, and nothing is loaded."""
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        await app.desk.remove()
+        op.write_text("changed = True\n")
+        await app.take_changes([op])
+        assert not app.query("Desk")
+
+    driven(op, act)
+
+
 def test_vim_motions(op: Path) -> None:
     """With vim = true: normal mode moves and edits by commands, insert mode types, escape leaves it."""
     op.write_text("one two\nthree\nfour\n")

@@ -47,3 +47,4 @@ def test_the_mask_covers_every_dtype(dtype: torch.dtype) -> None:
     x = raw.view(dtype).view(2, 3)
     x[0, 1] = 1
     assert unwritten(x, PATTERNS[0]).tolist() == [True, False, True, True, True, True]
+    assert unwritten(x[1:, 0].as_strided((1,), (2,), 3), PATTERNS[0]).tolist() == [True]  # dense, at any stride

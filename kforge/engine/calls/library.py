@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kforge.engine.calls.vendor import LIBRARY, CallStep, Operand, VendorCall, as_view
 from kforge.engine.coalescing import substitute
 from kforge.engine.emit.cgen import C_TYPES
-from kforge.engine.graph.ir import Buffer, Builder, Expr
+from kforge.engine.graph.ir import FLOAT8, Buffer, Builder, Expr
 from kforge.engine.graph.state import replaces
 from kforge.engine.graph.tensors import Cut, Tensor
 from kforge.errors import NoCandidate
@@ -61,6 +61,7 @@ class LibraryCalls:
 
         dense: in its own order; along: its last dimension innermost, be it a part of something.
         """
+        written = False
         while True:
             try:
                 found = as_view(self.builder, tensor, self.materialised, strided=along)
@@ -72,15 +73,19 @@ class LibraryCalls:
             moved = found is not None and (found.order != tuple(sorted(found.order)) or bool(found.expanded))
             if found is not None and not (dense and moved) and not (along and not found.along):
                 return found
+            if written:
+                why = "has no elements" if any(s.hint() == 0 for s in tensor.shape) else "has no form that it reads"
+                raise NoCandidate(f"a product's operand {tensor.name} {why}", operator=tensor.name)
             if not dense and (inner := self._moved(tensor, along)) is not None:
                 self._operand(inner)  # written as it is: what moves it is a view
                 if as_view(self.builder, tensor, self.materialised, strided=along) is not None:
                     continue
-            if tensor.dtype not in C_TYPES:
+            if tensor.dtype not in C_TYPES or tensor.dtype in FLOAT8:
                 raise NoCandidate(f"no kernel holds elements of dtype {tensor.dtype}", operator=f"dtype {tensor.dtype}")
             buffer = Buffer(self._temporary(tensor.name or "operand"), tensor.dtype, tensor.shape, LIBRARY)
             stage = self.place(tensor, buffer)
             self.materialised[tensor], self.home[tensor] = buffer, stage
+            written = True
 
     def _moved(self, tensor: Tensor, along: bool) -> Tensor | None:
         """What a computed tensor is a view of, where that is computed, too; of its type, and no larger."""

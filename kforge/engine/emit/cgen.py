@@ -1,4 +1,4 @@
-"""CUDA text of sizes, indices and expressions; owns names and types, knows nothing about schedules."""
+"""CUDA text of sizes, indices and expressions; owns types, knows nothing about schedules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from kforge.engine.emit.functions import FUNCTIONS, argument_of_sigmoid
+from kforge.engine.emit.functions import argument_of_sigmoid
+from kforge.engine.emit.naming import Names, named_steps, wished_name
 from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Program
 from kforge.engine.graph.symbols import Atom, Poly, Quotient, Remainder, Size, Value, Var, product
 from kforge.engine.handlers.operators import C_REAL, PRECEDENCE
@@ -18,6 +19,8 @@ C_TYPES = {
     "float16": "__half",
     "bfloat16": "__nv_bfloat16",
     "float64": "double",
+    "float8_e4m3fn": "__nv_fp8_e4m3",
+    "float8_e5m2": "__nv_fp8_e5m2",
     "int64": "long long",
     "int32": "int",
     "int16": "short",
@@ -25,19 +28,6 @@ C_TYPES = {
     "uint8": "unsigned char",
     "bool": "bool",
 }
-WORDS = {
-    "add": "sum",
-    "sub": "difference",
-    "mul": "product",
-    "div": "quotient",
-    "where": "chosen",
-    "sqrt": "root",
-    "rsqrt": "inverse_root",
-    "abs": "magnitude",
-    "exp": "power",
-    "neg": "negative",
-}
-"""Names of values that op.py gives none."""
 FLOAT_MAX = 2.0**128 - 2.0**103  # from here on a number rounds to infinity in single precision
 FLOAT_MIN = 2.0**-150  # and down from here to zero
 BYTES = {
@@ -45,6 +35,8 @@ BYTES = {
     "float16": 2,
     "bfloat16": 2,
     "float64": 8,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
     "int64": 8,
     "int32": 4,
     "int16": 2,
@@ -52,35 +44,6 @@ BYTES = {
     "uint8": 1,
     "bool": 1,
 }
-_RESERVED = (
-    "row rows col cols lane warp tile base part total count n i j k T U W BLOCK VEC ITEMS SPLIT flat first end share "
-    "strip slice rest across down deep within line exchange weights sums best inside plane channel in_channel v "
-    "own reach reached results last columns place outputs LEFT RIGHT OUTPUTS VECTOR ALIGNED COLS ROWS DEPTHS SPAN LEAD "
-    "SHIFT WIDE rank team blocks ticket tickets workspace staged slots arrived STAGED STAGES SHARE RESIDENT VECTORS "
-    "PARTS SLOT BLOCKS and or "
-    "not xor int float double half bool char short long unsigned signed void const static "
-    "struct class template typename new delete this if else for while do switch case default break continue return "
-    "goto auto register union enum namespace using operator public private true false in out exp log sqrt tanh min "
-    "max sum mean self torch nn like None True False def lambda pass from import is raise del with yield"
-)
-RESERVED = frozenset(_RESERVED.split())
-
-
-class Names:
-    """Distinct identifiers of one kernel."""
-
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self.taken = set(taken)
-
-    def fresh(self, wish: str) -> str:
-        base = re.sub(r"\W", "_", wish) or "value"
-        if base[0].isdigit():
-            base = f"v{base}"
-        name, k = base, 2
-        while name in self.taken:
-            name, k = f"{base}_{k}", k + 1
-        self.taken.add(name)
-        return name
 
 
 @dataclass
@@ -327,65 +290,6 @@ def bare(text: str) -> str:
         if depth == 0 and k < len(text) - 1:
             return text
     return text[1:-1]
-
-
-def wished_name(e: Expr, final: set[int] = frozenset()) -> str:  # type: ignore[assignment]
-    """A readable name for a value: the user's own where it is the value that op.py gives this name."""
-    if e.origin is not None and e.origin.name and e.uid in final:
-        return f"{e.origin.name}_value" if e.origin.name in FUNCTIONS else e.origin.name
-    if e.op == "load" and e.buffer is not None:
-        return f"{e.buffer.name}_value"
-    if e.op == "cast" and e.args[0].op == "index":
-        return "number"
-    return WORDS.get(e.op, f"{e.op}_value")
-
-
-def named_steps(roots: list[Expr], known: set[int]) -> list[Expr]:
-    """Expressions under the roots that deserve a variable: used twice, or the value of a name in op.py.
-
-    What is in `known` already is not looked into.
-    """
-    order: list[Expr] = []
-    uses: dict[int, int] = {}
-    origins: dict[int, set[object]] = {}
-    seen: set[int] = set()
-    root_ids = {r.uid for r in roots}
-
-    def below(e: Expr) -> list[Expr]:
-        if e.op == "window":  # its loops are written as a whole
-            return []
-        found = list(e.args)
-        if e.index is not None:
-            found += [a.expr for a in sorted(e.index.atoms(), key=repr) if isinstance(a, Value)]  # type: ignore[misc]
-        return found
-
-    stack = [(r, False) for r in reversed(roots)]
-    while stack:
-        e, done = stack.pop()
-        if done:
-            order.append(e)
-            continue
-        if e.uid in known or e.uid in seen:
-            continue
-        seen.add(e.uid)
-        stack.append((e, True))
-        stack.extend((a, False) for a in reversed(below(e)))
-    for e in order:
-        for a in below(e):
-            uses[a.uid] = uses.get(a.uid, 0) + 1
-            origins.setdefault(a.uid, set()).add(e.origin)
-    result = []
-    for e in order:
-        if e.op in ("const", "index") and (e.op == "const" or e.index is None or len(e.index.terms) < 2):
-            continue
-        twice = uses.get(e.uid, 0) + (e.uid in root_ids) > 1
-        own_name = (
-            bool(e.origin and e.origin.name) and e.op not in ("load", "index") and origins.get(e.uid, {0}) != {e.origin}
-        )
-        gathered = e.op == "load" and e.index is not None and any(isinstance(a, Value) for a in e.index.atoms())
-        if twice or own_name or gathered or (e.op == "load" and e.args) or e.op == "window":
-            result.append(e)
-    return result
 
 
 def identity(kind: str, dtype: str, types: Types) -> str:

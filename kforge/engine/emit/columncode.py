@@ -13,12 +13,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from kforge.engine.emit.access import Access, access_of, walks_down
-from kforge.engine.emit.cgen import Names, Scope, identity
+from kforge.engine.emit.cgen import Scope, identity
+from kforge.engine.emit.naming import Names
 from kforge.engine.emit.passes import Pass
 from kforge.engine.emit.reducing import OPERATIONS, SLOT_BYTES, QueuedCode
 from kforge.engine.emit.splitcode import SplitCode
 from kforge.engine.emit.threadcode import ThreadCode
-from kforge.engine.families.row import HeldCode
+from kforge.engine.families.row_parts import HeldCode
 from kforge.engine.graph.ir import Expr, Program
 from kforge.engine.graph.symbols import Poly, Var
 

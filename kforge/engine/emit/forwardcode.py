@@ -17,7 +17,7 @@ from kforge.engine.graph.importer import Graph
 from kforge.engine.graph.ir import Buffer, Expr, index_values, walk
 from kforge.engine.graph.state import State, host_lines
 from kforge.engine.graph.strides import Image, Joined, Kept, Layout, Seen, inputs_of, written
-from kforge.engine.graph.symbols import product
+from kforge.engine.graph.symbols import Poly, product
 from kforge.engine.graph.tensors import Tensor
 from kforge.engine.partition import Partition
 from kforge.errors import NoCandidate
@@ -279,9 +279,13 @@ def _guarded(e: Expr) -> bool:
     return all(x is e.args[2] or x.op == "const" or (x.args and x.op not in ("reduce", "load")) for x in below)
 
 
-def _is_asked(plan: Plan, buffer: Buffer) -> bool:
-    """Whether an extreme that is written here, if it is one, may not be that of nothing."""
-    values = [s.value for p in plan.parts.programs for s in p.stores]
+def _is_asked(plan: Plan, buffer: Buffer, over: Poly) -> bool:
+    """Whether an extreme that is written here, if it is one, may not be that of nothing.
+
+    over: how many elements it is of; a kernel that walks over as many for each of them has no elements then, either.
+    """
+    whole = [(p, product(v.size for v in (*p.rows, *p.cols))) for p in plan.parts.programs]
+    values = [s.value for p, n in whole if n.divide(over) is None for s in p.stores]
     return buffer.kind != "temporary" or any(e.buffer == buffer for e in _asked(values, bodies=True) if e.op == "load")
 
 
@@ -296,7 +300,8 @@ def _empty_checks(plan: Plan, choices: Sequence[Choice], local: Mapping[tuple[st
     lines = []
     for choice in choices:
         code = choice[0]
-        per_row = _asked([s.value for s in code.program.stores if s.per_row and _is_asked(plan, s.buffer)])
+        over = product(v.size for v in code.program.cols)
+        per_row = _asked([s.value for s in code.program.stores if s.per_row and _is_asked(plan, s.buffer, over)])
         extremes = any(e.op == "reduce" and e.kind in EXTREMES and not _of_flags(e) for e in per_row)
         cols = local.get((code.name, "cols"), "")
         if extremes and cols and not cols.isdigit():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kforge.engine.emit.cgen import Types
 from kforge.engine.emit.hostcode import derived_text
-from kforge.engine.graph.ir import FLOATS, Buffer
+from kforge.engine.graph.ir import FLOAT8, FLOATS, Buffer
 from kforge.engine.graph.symbols import Derived, Poly, Size
 
 FOLLOWED = ("float16", "bfloat16", "float32")
@@ -140,7 +140,7 @@ def dtypes(tensors: Sequence[Buffer], types: Types) -> list[str]:
 
 def _followed(dtype: str, floating: set[str], types: Types) -> tuple[str, ...]:
     """The dtypes that tensors captured as `dtype` may have."""
-    if types.fixed or types.real != "float" or dtype not in types.aliases:
+    if types.fixed or types.real != "float" or dtype not in types.aliases or dtype in FLOAT8:
         return (dtype,)
     if len(floating) == 1:
         return FOLLOWED

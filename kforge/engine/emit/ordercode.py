@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kforge.engine.emit.cgen import Names
+from kforge.engine.emit.naming import Names
 from kforge.engine.emit.passes import Pass
 from kforge.engine.emit.scancode import ScanCode
 from kforge.engine.graph.ir import Expr, walk

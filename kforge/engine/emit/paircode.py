@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kforge.engine.emit.cgen import Names, Scope
+from kforge.engine.emit.cgen import Scope
 from kforge.engine.emit.merging import Merged
+from kforge.engine.emit.naming import Names
 from kforge.engine.emit.passes import Pass
 from kforge.engine.emit.rowcode import RowCode
 from kforge.engine.graph.ir import REAL, Expr, walk

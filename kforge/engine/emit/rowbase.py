@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kforge.engine.emit.access import Access, Memory, moving
-from kforge.engine.emit.cgen import Names, Scope, Sizes, Types, named_steps, wished_name
+from kforge.engine.emit.cgen import Scope, Sizes, Types
+from kforge.engine.emit.naming import Names, named_steps, wished_name
 from kforge.engine.emit.passes import Pass, below
 from kforge.engine.emit.ragged import place_of_row
 from kforge.engine.emit.text import Lines

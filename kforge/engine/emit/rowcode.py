@@ -12,7 +12,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from kforge.engine.emit.access import Access
-from kforge.engine.emit.cgen import Names, Scope, identity, named_steps, wished_name
+from kforge.engine.emit.cgen import Scope, identity
+from kforge.engine.emit.naming import Names, named_steps, wished_name
 from kforge.engine.emit.passes import Pass
 from kforge.engine.emit.reducing import ReducingCode
 from kforge.engine.graph.ir import SCATTERS, Expr, Store, is_element, walk

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kforge.engine.emit.cgen import BYTES, Names, identity, named_steps, wished_name
+from kforge.engine.emit.cgen import BYTES, identity
+from kforge.engine.emit.naming import Names, named_steps, wished_name
 from kforge.engine.emit.passes import Pass
 from kforge.engine.emit.rowcode import RowCode
 from kforge.engine.emit.threadcode import ThreadCode

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kforge.engine.emit.access import Access
-from kforge.engine.emit.cgen import Names, Scope, Sizes, Types, identity, wished_name
+from kforge.engine.emit.cgen import Scope, Sizes, Types, identity
+from kforge.engine.emit.naming import Names, wished_name
 from kforge.engine.emit.sliding import Line, Sliding
 from kforge.engine.emit.text import Lines
 from kforge.engine.graph.ir import REAL, Expr, Program, Store, walk

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kforge.engine.emit.cgen import Names, identity
+from kforge.engine.emit.cgen import identity
+from kforge.engine.emit.naming import Names
 from kforge.engine.emit.sliding import Line
 from kforge.engine.emit.slidingbase import SlidingBase
 

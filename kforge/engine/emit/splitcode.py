@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kforge.engine.emit.cgen import BYTES, C_TYPES, Names
+from kforge.engine.emit.cgen import BYTES, C_TYPES
 from kforge.engine.emit.merging import Merged
+from kforge.engine.emit.naming import Names
 from kforge.engine.emit.paircode import ChunkCode, OnlineCode
 from kforge.engine.emit.passes import Pass
 from kforge.engine.emit.reducing import QueuedCode

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from kforge.engine.emit.cgen import identity, named_steps, wished_name
+from kforge.engine.emit.cgen import identity
+from kforge.engine.emit.naming import named_steps, wished_name
 from kforge.engine.emit.text import Lines
 from kforge.engine.graph.ir import REAL, Expr, Reach, Window, index_values
 from kforge.engine.graph.symbols import Poly, Var

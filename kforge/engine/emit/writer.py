@@ -68,7 +68,8 @@ def _cuda(plan: Plan, codes: list[KernelCode], idea: str) -> str:
 
 
 def _sentence(text: str, width: int) -> list[str]:
-    words, lines, line = (text[0].upper() + text[1:] + ".").split(), [], ""
+    named = "." in text.split(maxsplit=1)[0]  # torch.mm: a name begins a sentence as it is written
+    words, lines, line = ((text if named else text[0].upper() + text[1:]) + ".").split(), [], ""
     for w in words:
         if line and len(line) + len(w) + 1 > width:
             lines.append(line)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from kforge.engine.emit.access import Access, _always, _stride, moving
-from kforge.engine.emit.cgen import Names, Scope, Types, identity, named_steps, wished_name
+from kforge.engine.emit.cgen import Scope, Types, identity
 from kforge.engine.emit.kernelcode import KernelCode
+from kforge.engine.emit.naming import Names, named_steps, wished_name
 from kforge.engine.emit.passes import Pass
 from kforge.engine.families import Target, register
 from kforge.engine.families.pointwise import PointwiseCode, kernel_of

@@ -16,7 +16,7 @@ from kforge.engine.emit.kernelcode import KernelCode, row_sizes
 from kforge.engine.emit.passes import plan
 from kforge.engine.emit.schedules import live_values
 from kforge.engine.families import Target, register
-from kforge.engine.families.row import BLOCK, HeldCode, _kernel, _moments
+from kforge.engine.families.row_parts import BLOCK, HeldCode, moments, row_kernel
 from kforge.engine.graph.ir import Program, Store
 
 ELEMENTS = 64  # values that a thread may hold of its columns, sums included: with more, they are spilled
@@ -56,7 +56,7 @@ def carried(program: Program, types: Types, name: str, target: Target) -> Iterat
     """Applies to row programs with carried stores and rows of a known length that a block holds in registers."""
     if not any(s.carried for s in program.stores):
         return
-    passes = plan(program, keep=True, pairs=_moments(program))
+    passes = plan(program, keep=True, pairs=moments(program))
     code = CarriedCode(program, types, row_sizes(program), passes, BLOCK)
     cols = prod(v.size.hint() for v in program.cols)
     vec = 4 if max(BYTES[b.dtype] for b in program.buffers if b.kind != "temporary") >= 4 else 8
@@ -72,7 +72,7 @@ def carried(program: Program, types: Types, name: str, target: Target) -> Iterat
         "real": types.real,
     }
     idea = "blocks take rows in turn, each row in registers, and add up what their columns give"
-    kernel = _kernel(code, f"{name}_carried", "row_carried.cu.j2", "carried", idea, constants, extra=extra)
+    kernel = row_kernel(code, f"{name}_carried", "row_carried.cu.j2", "carried", idea, constants, extra=extra)
     yield replace(
         kernel,
         grid=str(lines),

@@ -20,7 +20,7 @@ from kforge.engine.emit.reducing import SLOT_BYTES
 from kforge.engine.emit.schedules import live_values
 from kforge.engine.emit.splitcode import joins_once
 from kforge.engine.families import Target, register
-from kforge.engine.families.row import PER_THREAD, THREAD, _kernel
+from kforge.engine.families.row_parts import PER_THREAD, THREAD, row_kernel
 from kforge.engine.graph.ir import Program, walk
 
 HELD = replace(THREAD, tiled=False, end="end")
@@ -99,7 +99,7 @@ def held(program: Program, types: Types, name: str, halves: bool = False) -> Ker
         require["FULL"] = "FULL == 0 or (SPLIT * ITEMS == cols and rows % LANES == 0)"
     idea = "neighbouring threads take neighbouring rows, whose columns they hold in registers"
     extra = {"team": False, "wide": several, "outer": "cols", "several": False, "column": code.style.column}
-    kernel = _kernel(code, f"{name}_held", "row_columns.cu.j2", "held", idea, constants, extra=extra)
+    kernel = row_kernel(code, f"{name}_held", "row_columns.cu.j2", "held", idea, constants, extra=extra)
     return replace(
         kernel,
         grid="ceil_div(rows, LANES)",
@@ -177,7 +177,7 @@ def strips(program: Program, types: Types, name: str, target: Target, team: bool
     schedule = "strips" if team else "columns"
     extra = {"team": team, "wide": divided, "outer": code.scope.index(outer, True), "several": several}
     extra["column"] = "long long"
-    kernel = _kernel(
+    kernel = row_kernel(
         code, f"{name}_{schedule}", "row_columns.cu.j2", schedule, idea, constants, workspace=team, extra=extra
     )
     most = 1024 if code.sites < 2 else max(256, 2048 // code.sites)  # what they exchange fits 48 KB of shared memory

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kforge.engine.emit.access import access_of, crossing, moving
-from kforge.engine.emit.cgen import BYTES, Names, Scope, Sizes, Types, named_steps, wished_name
+from kforge.engine.emit.cgen import BYTES, Scope, Sizes, Types
 from kforge.engine.emit.kernelcode import KernelCode, name_loops, parameters, render, template_types
+from kforge.engine.emit.naming import Names, named_steps, wished_name
 from kforge.engine.emit.passes import plan
 from kforge.engine.emit.rowbase import Style
 from kforge.engine.families import Target, register

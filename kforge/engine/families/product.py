@@ -16,6 +16,7 @@ from kforge.engine.families import Target, register
 from kforge.engine.families.product_ampere import ampere
 from kforge.engine.families.product_cost import BYTES_PER_SECOND, MULTIPROCESSORS, STEP, fastest, multiplying
 from kforge.engine.families.product_parts import PROCESSORS, Parts, multiplies, parts_of
+from kforge.engine.families.product_rows import WIDEST, limit
 from kforge.engine.graph.ir import Program
 
 SHARED, SLABS = 232448, 21504  # bytes: of a block; of the sums on their way, with what aligning the ring takes
@@ -38,7 +39,7 @@ def product(program: Program, types: Types, name: str, target: Target) -> Iterat
     """Applies to programs of one product of dense matrices in 16 bits, or of batches of them."""
     if target.arch == "sm_90a":  # wgmma is this one architecture's
         parts = parts_of(program, types, "const __grid_constant__ CUtensorMap {}", ("int processors",))
-        if parts is not None:
+        if parts is not None and (not parts.whole_rows or target.steps(program.cols) <= WIDEST):
             yield _hopper(parts, f"{name}_product")
     elif (parts := parts_of(program, types, "const {element}* __restrict__ {}")) is not None:
         yield ampere(parts, f"{name}_product")
@@ -72,6 +73,7 @@ def _hopper(parts: Parts, name: str) -> KernelCode:
         counts=(f"processors({parts.product.left.buffer.name})",),
         functions=(PROCESSORS, TENSOR_MAP),
         seconds=_seconds(parts),
+        limit=limit(parts.program) if parts.whole_rows else "",
         **parts.left_behind("max(1, ceil_div(cols, BN))", "ceil_div(rows, 128 * CLUSTER) * CLUSTER * 8"),
     )
 
@@ -99,6 +101,8 @@ def _schedule(parts: Parts) -> tuple[dict[str, int | str], dict[str, tuple[int |
     elif down % 2 and down < 8:  # a cluster's second block would often have nothing
         chosen |= {"CLUSTER": 1}
     among: dict[str, tuple[int | str, ...]] = {"BN": (256, 128, 64), "STAGES": (6, 5, 4, 3), "CLUSTER": (1, 2)}
+    if parts.whole_rows:  # longer rows than the captured ones take the next wider tile
+        among["BN"] = (64, 128, 256)
     return chosen, among | {"TURNS": (1, 2), "GROUP": (16, 8, 4)}
 
 

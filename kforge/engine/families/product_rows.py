@@ -164,6 +164,11 @@ def whole_rows(program: Program) -> bool:
     return program.cols[-1].size.hint() <= WIDEST and _gathers(program)
 
 
+def limit(program: Program) -> str:
+    """The condition on calls under which rows are whole in a tile; '' where they always are."""
+    return f"cols <= {WIDEST}" if program.cols[-1].size.constant is None else ""
+
+
 def _gathers(program: Program) -> bool:
     """Whether each reduction is of a kind that a row gathers."""
     plain = not any(s.once or s.carried for s in program.stores)

@@ -10,30 +10,38 @@ in memory, a thread takes a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import reduce
-from math import prod
+from collections.abc import Iterator
+from dataclasses import replace
 
 from kforge.engine.emit.access import reads_across
-from kforge.engine.emit.cgen import BYTES, C_TYPES, Names, Types, total
-from kforge.engine.emit.kernelcode import KernelCode, parameters, render, row_sizes, template_types
-from kforge.engine.emit.merging import Merged, find_pairs
-from kforge.engine.emit.paircode import ChunkCode, OnlineCode
-from kforge.engine.emit.passes import Pass, plan
+from kforge.engine.emit.cgen import BYTES, C_TYPES, Types, total
+from kforge.engine.emit.kernelcode import KernelCode, row_sizes
+from kforge.engine.emit.merging import find_pairs
+from kforge.engine.emit.passes import plan
 from kforge.engine.emit.ragged import is_ragged
 from kforge.engine.emit.reducing import SLOT_BYTES
-from kforge.engine.emit.rowbase import Style
-from kforge.engine.emit.rowcode import RowCode
 from kforge.engine.emit.schedules import block_classes, fitted, live_values
 from kforge.engine.emit.splitcode import ShareCode, SplitCode, joins_once
 from kforge.engine.emit.threadcode import ThreadCode
 from kforge.engine.families import Target, register
-from kforge.engine.graph.ir import Expr, Program
-from kforge.engine.graph.symbols import Var
+from kforge.engine.families.row_parts import (
+    BLOCK,
+    CHUNK,
+    PER_THREAD,
+    SHARE,
+    STREAM,
+    THREAD,
+    WARP,
+    HeldCode,
+    StreamCode,
+    captured,
+    moments,
+    row_kernel,
+    widest,
+)
+from kforge.engine.graph.ir import Program
 
 WARP_COLUMNS = 1024
-PER_THREAD = 32  # elements that a thread holds in registers at most
 SIZES = (1, 2, 4, 8, 16, 32)  # vectors of a thread that are tried
 HELD = 48  # the same where three blocks of 256 threads share a multiprocessor
 STAGED_BYTES = 192  # of shared memory that such a thread fills besides
@@ -50,51 +58,6 @@ floor, or 4.3 us. The warps of a block that streams go on with loads of their ow
 SHARES = ((1 << 25, 1 << 12), (1 << 27, 1 << 14), (1 << 29, 1 << 16), (1 << 62, 1 << 17))
 """Elements up to so many: columns that a block streams. More blocks than run at once even out what each takes."""
 
-WARP = Style(threads="32", thread="lane", tiled=False, combine="warp", scratch=False)
-BLOCK = Style(threads="BLOCK", thread="threadIdx.x", tiled=False, combine="block", scratch=True)
-STREAM = Style(threads="BLOCK", thread="threadIdx.x", tiled=True, combine="block", scratch=True, column="long long")
-CHUNK = replace(BLOCK, first="first", end="end", writer="rank == 0 && threadIdx.x == 0")
-SHARE = replace(STREAM, first="first", end="end")
-THREAD = Style(
-    threads="SPLIT",
-    thread="part",
-    tiled=True,
-    combine="columns",
-    scratch=True,
-    column="long long",
-    writer="part == 0 && active",
-)
-
-
-@dataclass
-class HeldCode(ChunkCode):
-    """The chunk is the whole row: nothing is exchanged."""
-
-    row_loads_first = True
-
-    states: dict[int, str] = field(default_factory=dict)
-    shifts: dict[int, str] = field(default_factory=dict)
-    factors: dict[int, str] = field(default_factory=dict)
-    scales: dict[int, tuple[Expr, str]] = field(default_factory=dict)
-    count = "cols"
-
-    def after_loads(self, p: Pass, outside: Names) -> None:
-        super().after_loads(p, outside)
-        if p is self.passes[0]:
-            self.load_early(gathered=True)
-
-    def exchange(self, operation: str, mine: str, neutral: str, ctype: str) -> str:
-        return mine
-
-
-@dataclass
-class StreamCode(OnlineCode):
-    row_loads_first = True  # else the row's last thread waits for them when all others are done
-
-    states: dict[int, str] = field(default_factory=dict)
-    shifts: dict[int, str] = field(default_factory=dict)
-    values: dict[int, str] = field(default_factory=dict)
-
 
 @register("row")
 def row(program: Program, types: Types, name: str, target: Target) -> Iterator[KernelCode]:
@@ -110,7 +73,7 @@ def row(program: Program, types: Types, name: str, target: Target) -> Iterator[K
 
 
 def _schedules(program: Program, types: Types, name: str, target: Target) -> Iterator[KernelCode]:
-    cols, rows = max(1, _hint(program.cols)), max(1, _hint(program.rows))
+    cols, rows = max(1, captured(program.cols)), max(1, captured(program.rows))
     covers_all = _stream(program, types, name)
     if reads_across(program) and not program.in_place:
         yield _thread(program, types, name)
@@ -133,77 +96,13 @@ def _schedules(program: Program, types: Types, name: str, target: Target) -> Ite
         yield covers_all
 
 
-def _hint(loops: tuple[Var, ...]) -> int:
-    return prod(v.size.hint() for v in loops)
-
-
 def _register_columns(program: Program) -> int:
     return 1024 * (PER_THREAD // live_values(plan(program, keep=True))) - _slack(program)
 
 
-def _moments(program: Program) -> list[Merged]:
-    """Means with their deviations; a maximum and its exponentials are cheaper in two passes over registers."""
-    return [pair for pair in find_pairs(program) if pair.kind == "moments"]
-
-
-def _widest(program: Program) -> int:
-    return max([BYTES[b.dtype] for b in program.buffers if "float" in b.dtype] or [4])
-
-
-def _kernel(
-    code: RowCode,
-    name: str,
-    template_file: str,
-    schedule: str,
-    idea: str,
-    constants: dict[str, int | str],
-    workspace: bool = False,
-    extra: Mapping[str, object] | None = None,
-) -> KernelCode:
-    """Render one schedule's template around the emitted body; extra: what else this template needs."""
-    program, types, sizes = code.program, code.types, code.sizes
-    code.prologue()
-    body = code.emit()
-    scratch = "\n".join(f"    {line}" for line in code.scratch_lines)
-    size_types = {s: "long long" if s in ("rows", "cols") else "int" for s in sizes.params}
-    if code.style.column == "int":
-        size_types["cols"] = "int"
-    element_types = template_types(program, types)
-    text = render(
-        f"cuda/{template_file}",
-        name=name,
-        types=element_types,
-        parameters=parameters(program, types, size_types, ("unsigned char* workspace",) if workspace else ()),
-        scratch=scratch,
-        body=body,
-        bytes=SLOT_BYTES * getattr(code, "rounds", 0),
-        slot=reduce(_larger, code.element_sizes()) if isinstance(code, SplitCode) else "",
-        ragged=code.ragged,
-        **(extra or {}),
-    )
-    inner = program.cols[-1]
-    edge = next((s for s, p in sizes.params.items() if p == inner.size), None) or str(inner.size.constant)
-    return KernelCode(
-        name=name,
-        program=program,
-        schedule=schedule,
-        idea=idea,
-        text=text,
-        template=(*element_types, *constants),
-        helpers=frozenset(code.helpers),
-        sizes=dict(sizes.params),
-        grid="rows",
-        block="BLOCK",
-        constants=constants,
-        tune={"VEC": (8, 4, 2, 1)},
-        require={"VEC": code.memory.condition(types, sizes, edge, code.ragged)},
-        size_types=size_types,
-    )
-
-
 def _vec(program: Program) -> int:
     """Elements of a 16-byte vector of the widest floats."""
-    return 4 if _widest(program) >= 4 else 8
+    return 4 if widest(program) >= 4 else 8
 
 
 def _slack(program: Program) -> int:
@@ -213,11 +112,11 @@ def _slack(program: Program) -> int:
 
 def _warp(program: Program, types: Types, name: str) -> KernelCode:
     vec, slack = _vec(program), _slack(program)
-    passes = plan(program, keep=True, pairs=_moments(program))
+    passes = plan(program, keep=True, pairs=moments(program))
     code = HeldCode(program, types, row_sizes(program), passes, WARP, ragged=slack > 0)
-    items = max(1, -(-(_hint(program.cols) + slack) // (32 * vec)))
+    items = max(1, -(-(captured(program.cols) + slack) // (32 * vec)))
     constants: dict[str, int | str] = {"BLOCK": 128, "VEC": vec, "ITEMS": items}
-    kernel = _kernel(
+    kernel = row_kernel(
         code, f"{name}_warp", "row_warp.cu.j2", "warp", "one warp per row, the row in registers", constants
     )
     return replace(
@@ -230,17 +129,17 @@ def _warp(program: Program, types: Types, name: str) -> KernelCode:
 
 
 def _block(program: Program, types: Types, name: str) -> KernelCode:
-    passes = plan(program, keep=True, pairs=_moments(program))
+    passes = plan(program, keep=True, pairs=moments(program))
     vec, slack = _vec(program), _slack(program)
     code = HeldCode(program, types, row_sizes(program), passes, BLOCK, ragged=slack > 0)
     per_thread = PER_THREAD // live_values(passes)
     classes = [(limit - slack, chosen) for limit, chosen in block_classes(per_thread, vec)]
-    cols = _hint(program.cols)
+    cols = captured(program.cols)
     chosen = next((c for limit, c in classes if cols <= limit), classes[-1][1])
     fit = fitted(cols + slack, vec, *chosen) if cols > WARP_COLUMNS else chosen
     own = [(f"cols == {cols}", fit)] if fit != chosen else []  # not of a class, but of the width that was captured
     constants: dict[str, int | str] = {"BLOCK": fit[0], "VEC": vec, "ITEMS": fit[1]}
-    kernel = _kernel(
+    kernel = row_kernel(
         code, f"{name}_block", "row_block.cu.j2", "block", "one block per row, the row in registers", constants
     )
     return replace(
@@ -281,12 +180,12 @@ def _stream(program: Program, types: Types, name: str) -> KernelCode:
         items = 4 if loads < 2 else 2
         constants["ITEMS"] = items
         classes = [(f"rows >= {SEVERAL_A_ROW} and cols < {4 * b * vec * items}", b // 2) for b in (128, 256, 512)]
-        if _hint(program.rows) >= SEVERAL_A_ROW:
+        if captured(program.rows) >= SEVERAL_A_ROW:
             constants["BLOCK"] = next(
-                (b // 2 for b in (128, 256, 512) if _hint(program.cols) < 4 * b * vec * items), 512
+                (b // 2 for b in (128, 256, 512) if captured(program.cols) < 4 * b * vec * items), 512
             )
     idea = "one block per row, streaming the row tile by tile"
-    kernel = _kernel(code, f"{name}_stream", "row_stream.cu.j2", "stream", idea, constants)
+    kernel = row_kernel(code, f"{name}_stream", "row_stream.cu.j2", "stream", idea, constants)
     tune: dict[str, tuple[int | str, ...]] = {"BLOCK": (256, 512, 1024), "VEC": (8, 4, 2, 1), "ITEMS": (1, 2, 4)}
     if once:
         tune |= {"BLOCK": (64, 128, 256, 512), "ITEMS": (2, 4, 8)}
@@ -314,7 +213,7 @@ def _split(program: Program, types: Types, name: str, target: Target) -> KernelC
     first = max(1, held // vec - (2 if ragged and held // vec > 4 else 0))  # tests of places take registers, too
     constants: dict[str, int | str] = {"BLOCK": 256, "VEC": vec, "ITEMS": first, "STAGED": 0, "RESIDENT": 3}
     idea = "several blocks per row, each with a chunk of the row in registers and shared memory"
-    kernel = _kernel(code, f"{name}_split", "row_split.cu.j2", "split", idea, constants, workspace=True)
+    kernel = row_kernel(code, f"{name}_split", "row_split.cu.j2", "split", idea, constants, workspace=True)
     slots = max(1, len(code.slots))
     staged = STAGED_BYTES // (slots * _slot_bytes(code)) // 8 * 8  # whole vectors
     blocks = f"ceil_div(cols{' + VEC - 1' if ragged else ''}, BLOCK * VEC * (ITEMS + STAGED // VEC))"
@@ -348,10 +247,6 @@ def _split(program: Program, types: Types, name: str, target: Target) -> KernelC
     )
 
 
-def _larger(a: str, b: str) -> str:
-    return f"({a} > {b} ? {a} : {b})"
-
-
 def _slot_bytes(code: SplitCode) -> int:
     """Bytes of an element in a slot, for the types at hand."""
     names = {ctype: size for dtype, ctype in C_TYPES.items() for size in [BYTES[dtype]]}
@@ -365,12 +260,12 @@ def _share(program: Program, types: Types, name: str, target: Target) -> KernelC
         return None
     vec = _vec(program)
     code = ShareCode(program, types, row_sizes(program), passes, SHARE, ragged=_slack(program) > 0)
-    count = max(1, _hint(program.rows)) * _hint(program.cols)
+    count = max(1, captured(program.rows)) * captured(program.cols)
     share = next((share for most, share in SHARES if count <= most), SHARES[-1][1])
     constants: dict[str, int | str] = {"BLOCK": 256, "VEC": vec, "ITEMS": 4, "SHARE": share}
     blocks = "max(1, ceil_div(cols, SHARE))"
     idea = "several blocks per row, each streaming a share; the last one joins them"
-    kernel = _kernel(code, f"{name}_share", "row_share.cu.j2", "share", idea, constants, workspace=True)
+    kernel = row_kernel(code, f"{name}_share", "row_share.cu.j2", "share", idea, constants, workspace=True)
     return replace(
         kernel,
         grid=f"rows * {blocks}",
@@ -392,11 +287,11 @@ def _share(program: Program, types: Types, name: str, target: Target) -> KernelC
 def _thread(program: Program, types: Types, name: str) -> KernelCode:
     passes = plan(program, keep=False, pairs=find_pairs(program))
     code = ThreadCode(program, types, row_sizes(program), passes, THREAD)
-    rows = _hint(program.rows)
+    rows = captured(program.rows)
     split = 1 if rows >= 1 << 18 else 4 if rows >= 1 << 15 else 8
     constants: dict[str, int | str] = {"SPLIT": split, "VEC": 1, "ITEMS": 8}
     idea = "one thread per row, since neighbouring rows are neighbours in memory"
-    kernel = _kernel(code, f"{name}_thread", "row_thread.cu.j2", "thread", idea, constants)
+    kernel = row_kernel(code, f"{name}_thread", "row_thread.cu.j2", "thread", idea, constants)
     return replace(
         kernel,
         grid="ceil_div(rows, 32)",

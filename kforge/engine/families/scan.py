@@ -17,7 +17,7 @@ from kforge.engine.emit.passes import plan
 from kforge.engine.emit.reducing import SLOT_BYTES
 from kforge.engine.emit.scancode import ColumnScanCode, ColumnTilesCode, LookBackCode, ScanCode
 from kforge.engine.families import Target, register
-from kforge.engine.families.row import BLOCK, THREAD, _hint, _kernel, _widest
+from kforge.engine.families.row_parts import BLOCK, THREAD, captured, row_kernel, widest
 from kforge.engine.graph.ir import Program
 
 WARP_COLUMNS = 512
@@ -47,7 +47,7 @@ def scan(program: Program, types: Types, name: str, target: Target) -> Iterator[
                 yield from (replace(thread, limit=f"rows >= {THREADS_ENOUGH}"), tiles)
         yield _block(program, types, name, ahead=False)
         return
-    if _hint(program.cols) <= WARP_COLUMNS:
+    if captured(program.cols) <= WARP_COLUMNS:
         yield _warp(program, types, name)
     look_back = _look_back(program, types, name)
     if look_back is not None:
@@ -63,11 +63,11 @@ def scan(program: Program, types: Types, name: str, target: Target) -> Iterator[
 
 def _warp(program: Program, types: Types, name: str, ahead: bool = False) -> KernelCode:
     code = ScanCode(program, types, row_sizes(program), plan(program, keep=False), WARP_ROW, ahead=ahead)
-    vec = 4 if _widest(program) >= 4 else 8
-    items = next((i for i in (1, 2, 4) if 32 * vec * i >= _hint(program.cols)), 4)
+    vec = 4 if widest(program) >= 4 else 8
+    items = next((i for i in (1, 2, 4) if 32 * vec * i >= captured(program.cols)), 4)
     constants: dict[str, int | str] = {"BLOCK": 128, "VEC": vec, "ITEMS": items}
     idea = "one warp per row, running results in registers"
-    kernel = _kernel(code, f"{name}_warp", "row_scan_warp.cu.j2", "scan_warp", idea, constants)
+    kernel = row_kernel(code, f"{name}_warp", "row_scan_warp.cu.j2", "scan_warp", idea, constants)
     return replace(
         kernel,
         grid="ceil_div(rows, BLOCK // 32)",
@@ -84,7 +84,7 @@ def _block(program: Program, types: Types, name: str, ahead: bool, lines_up: boo
     narrow = _moves_by_one(program)
     style = replace(BLOCK_ROW, column="Column<WIDE>", end="end") if narrow else BLOCK_ROW
     code = ScanCode(program, types, row_sizes(program), passes, style, ahead=ahead, lines_up=aligned)
-    vec = 4 if _widest(program) >= 4 else 8
+    vec = 4 if widest(program) >= 4 else 8
     tuned: tuple[tuple[str, dict[str, int | str]], ...] = ()
     if _single_elements(program, types):
         constants: dict[str, int | str] = {"BLOCK": 64, "VEC": 1, "ITEMS": 16}
@@ -109,7 +109,7 @@ def _block(program: Program, types: Types, name: str, ahead: bool, lines_up: boo
     label = "ahead" if ahead else "scan"
     if ahead:
         idea += ", the next tile loaded meanwhile"
-    kernel = _kernel(code, f"{name}_{label}", "row_scan.cu.j2", label, idea, constants, extra={"wide": narrow})
+    kernel = row_kernel(code, f"{name}_{label}", "row_scan.cu.j2", label, idea, constants, extra={"wide": narrow})
     require = {**kernel.require, **require}
     return replace(kernel, tune=tune, require=require, tuned=tuned)
 
@@ -133,7 +133,7 @@ def _look_back(program: Program, types: Types, name: str) -> KernelCode | None:
     narrow = _moves_by_one(program)
     style = replace(BLOCK_ROW, column="Column<WIDE>", end="end") if narrow else BLOCK_ROW
     code = LookBackCode(program, types, row_sizes(program), plan(program, keep=False), style)
-    vec = 4 if _widest(program) >= 4 else 8
+    vec = 4 if widest(program) >= 4 else 8
     constants: dict[str, int | str] = {"BLOCK": 256, "VEC": vec, "ITEMS": 16 // vec}
     tune: dict[str, tuple[int | str, ...]] = {"BLOCK": (256, 512, 128), "VEC": (8, 4, 2, 1), "ITEMS": (4, 2, 8, 16)}
     require = {"BLOCK": _fits(code)}
@@ -142,7 +142,7 @@ def _look_back(program: Program, types: Types, name: str) -> KernelCode | None:
     idea = "one block per tile of a row, each looking back at the results of those before it"
     extra = {"wide": narrow}
     file = "row_scan_tiles.cu.j2"
-    kernel = _kernel(code, f"{name}_tiles", file, "look_back", idea, constants, workspace=True, extra=extra)
+    kernel = row_kernel(code, f"{name}_tiles", file, "look_back", idea, constants, workspace=True, extra=extra)
     blocks = "ceil_div(cols, BLOCK * VEC * ITEMS)"
     return replace(
         kernel,
@@ -175,7 +175,9 @@ def _column_tiles(program: Program, types: Types, name: str) -> KernelCode | Non
     code = ColumnTilesCode(program, types, row_sizes(program), plan(program, keep=False), THREAD)
     constants: dict[str, int | str] = {"SPLIT": 8, "VEC": 1, "ITEMS": 8}
     idea = "one thread per row and one block per tile of its columns, which looks at the results of those before it"
-    kernel = _kernel(code, f"{name}_columns", "row_scan_columns.cu.j2", "scan_columns", idea, constants, workspace=True)
+    kernel = row_kernel(
+        code, f"{name}_columns", "row_scan_columns.cu.j2", "scan_columns", idea, constants, workspace=True
+    )
     tiles = "ceil_div(cols, SPLIT * ITEMS)"
     return replace(
         kernel,
@@ -201,11 +203,11 @@ def _places(program: Program) -> bool:
 
 def _thread(program: Program, types: Types, name: str) -> KernelCode:
     code = ColumnScanCode(program, types, row_sizes(program), plan(program, keep=False), COLUMN_ROW)
-    rows = _hint(program.rows)
+    rows = captured(program.rows)
     split = 1 if rows >= 1 << 18 else 4 if rows >= THREADS_ENOUGH else 8
     constants: dict[str, int | str] = {"SPLIT": split, "VEC": 1, "ITEMS": 8}
     idea = "one thread per row, since neighbouring rows are neighbours in memory, running results carried down"
-    kernel = _kernel(code, f"{name}_thread", "row_scan_thread.cu.j2", "scan_thread", idea, constants)
+    kernel = row_kernel(code, f"{name}_thread", "row_scan_thread.cu.j2", "scan_thread", idea, constants)
     return replace(
         kernel,
         grid="ceil_div(rows, 32)",

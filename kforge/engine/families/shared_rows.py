@@ -16,7 +16,7 @@ from kforge.engine.emit.passes import plan
 from kforge.engine.emit.rowscode import RowsCode, few_of
 from kforge.engine.emit.splitcode import joins_once
 from kforge.engine.families import Target, register
-from kforge.engine.families.row import STREAM, _kernel
+from kforge.engine.families.row_parts import STREAM, row_kernel
 from kforge.engine.graph.ir import REAL, Program, walk
 
 
@@ -58,7 +58,7 @@ def rows_of(program: Program, types: Types, name: str) -> KernelCode | None:
     vec = 4 if max(BYTES[b.dtype] for b in program.buffers) >= 4 else 8
     constants: dict[str, int | str] = {"BLOCK": 256, "VEC": vec, "ROWS": 4 if few is None else 2}
     idea = "several rows per block, which share what does not depend on the row"
-    kernel = _kernel(code, f"{name}_rows", "row_rows.cu.j2", "rows", idea, constants)
+    kernel = row_kernel(code, f"{name}_rows", "row_rows.cu.j2", "rows", idea, constants)
     if few is not None:
         count = f"rows // {few.size.constant}"
         return replace(kernel, grid=f"ceil_div({count}, ROWS)", tune=TUNE | {"ROWS": (2, 4, 1)})

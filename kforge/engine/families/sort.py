@@ -16,7 +16,7 @@ from kforge.engine.emit.kernelcode import KernelCode, row_sizes
 from kforge.engine.emit.ordercode import SortCode, TopCode
 from kforge.engine.emit.passes import plan
 from kforge.engine.families import Target, register
-from kforge.engine.families.row import _hint, _kernel, _widest
+from kforge.engine.families.row_parts import captured, row_kernel, widest
 from kforge.engine.families.scan import BLOCK_ROW, WARP_ROW
 from kforge.engine.graph.ir import Program
 from kforge.errors import NoCandidate
@@ -61,11 +61,11 @@ def _most_held(program: Program, types: Types) -> int:
 
 def _warp(program: Program, types: Types, name: str) -> KernelCode:
     code = SortCode(program, types, row_sizes(program), plan(program, keep=False), WARP_ROW)
-    vec = 4 if _widest(program) >= 4 else 8
-    items = next(i for i in (1, 2, 4, 8) if 32 * vec * i >= min(WARP_COLUMNS, _hint(program.cols)))
+    vec = 4 if widest(program) >= 4 else 8
+    items = next(i for i in (1, 2, 4, 8) if 32 * vec * i >= min(WARP_COLUMNS, captured(program.cols)))
     constants: dict[str, int | str] = {"BLOCK": 128, "VEC": vec, "ITEMS": items}
     idea = "one warp per row, sorted in registers"
-    kernel = _kernel(code, f"{name}_warp", "row_sort_warp.cu.j2", "sort_warp", idea, constants)
+    kernel = row_kernel(code, f"{name}_warp", "row_sort_warp.cu.j2", "sort_warp", idea, constants)
     return replace(
         kernel,
         grid="ceil_div(rows, BLOCK // 32)",
@@ -80,12 +80,12 @@ def _warp(program: Program, types: Types, name: str) -> KernelCode:
 
 def _block(program: Program, types: Types, name: str) -> KernelCode:
     code = SortCode(program, types, row_sizes(program), plan(program, keep=False), BLOCK_ROW)
-    vec = 4 if _widest(program) >= 4 else 8
-    cols = min(_most_held(program, types), _hint(program.cols))
+    vec = 4 if widest(program) >= 4 else 8
+    cols = min(_most_held(program, types), captured(program.cols))
     block = next(b for b in (64, 128, 256) if b * 16 >= cols)
     constants: dict[str, int | str] = {"BLOCK": block, "VEC": vec, "ITEMS": 16 // vec}
     idea = "one block per row, sorted in registers"
-    kernel = _kernel(code, f"{name}_sorted", "row_sort.cu.j2", "sort", idea, constants)
+    kernel = row_kernel(code, f"{name}_sorted", "row_sort.cu.j2", "sort", idea, constants)
     fits = f"BLOCK * VEC * ITEMS >= cols and BLOCK * VEC * ITEMS * {_word_bytes(program, types)} <= {SHARED_BYTES}"
     return replace(
         kernel,
@@ -104,12 +104,12 @@ def _top(program: Program, types: Types, name: str) -> KernelCode | None:
     count = max(n for n in limits if n is not None)
     if count > MOST_OF_LONG:
         return None
-    vec = 4 if _widest(program) >= 4 else 8
+    vec = 4 if widest(program) >= 4 else 8
     each = 8 if vec == 4 and count <= 64 else 16
     code = TopCode(program, types, row_sizes(program), passes, BLOCK_ROW, count=count, each=each)
     constants: dict[str, int | str] = {"BLOCK": 128, "VEC": vec, "ITEMS": 8 // vec}
     idea = "one block per row, which keeps what may be among the first few"
-    kernel = _kernel(code, f"{name}_top", "row_scan.cu.j2", "top", idea, constants, extra={"wide": False})
+    kernel = row_kernel(code, f"{name}_top", "row_scan.cu.j2", "top", idea, constants, extra={"wide": False})
     room = f"BLOCK * {code.each * _word_bytes(program, types)} <= {SHARED_BYTES}"
     return replace(
         kernel,

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 
 from kforge.engine.coalescing import sizes_of
 from kforge.engine.emit.access import Crossing, crossing, size_of
-from kforge.engine.emit.cgen import Names, Scope, Sizes, Types, named_steps, wished_name
+from kforge.engine.emit.cgen import Scope, Sizes, Types
 from kforge.engine.emit.kernelcode import KernelCode, parameters, render, template_types
+from kforge.engine.emit.naming import Names, named_steps, wished_name
 from kforge.engine.emit.passes import Pass, plan
 from kforge.engine.emit.rowbase import Style
 from kforge.engine.emit.rowcode import RowCode

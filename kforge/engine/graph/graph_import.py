@@ -27,7 +27,7 @@ from kforge.engine.graph.importer import (
     literal,
     pick,
 )
-from kforge.engine.graph.ir import Buffer, Expr, Origin
+from kforge.engine.graph.ir import FLOAT8, Buffer, Expr, Origin
 from kforge.engine.graph.probing import Resized, contradictions
 from kforge.engine.graph.strides import Seen
 from kforge.engine.graph.symbols import Poly, Size
@@ -174,6 +174,8 @@ def _run(
                 owner = inputs.get(n.meta.get("sized_as", "")) if isinstance(n, torch.fx.Node) else None
                 for a, b in zip(value.shape, owner.shape, strict=True) if owner is not None else ():
                     imp.equal(a, b)
+                if isinstance(value, Tensor) and value.dtype in FLOAT8:
+                    raise NoCandidate(f"no kernel writes elements of dtype {value.dtype}", operator="output")
                 if isinstance(value, Tensor) and _has_gaps(n) and (rule := cut_layout(n, values)) is not None:
                     value.layout, value.format = Seen(rule), None
             expanded = {}
@@ -207,13 +209,24 @@ def _order(fake: Any) -> tuple[int, ...]:
     return order if fake.permute(order).is_contiguous() else ()
 
 
+MOVING = (
+    "view permute transpose t slice select expand clone unsqueeze squeeze alias detach cat index index_select gather "
+    "flip embedding split_with_sizes unbind"
+)
+"""Operators that only move elements, which is all that kernels do with those of float8 before they are cast."""
+
+
 def _refuse_dtype(node: Any) -> None:
-    """NoCandidate for a tensor whose elements no kernel can hold (uint16, fp8, complex numbers), but where it is only
-    passed to the library."""
+    """NoCandidate for a tensor whose elements no kernel can hold (uint16, complex numbers; what is computed in float8),
+    but where it is only passed to the library."""
     import torch
 
     value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and _dtype(value) not in C_TYPES and not _passed_on(node):
+    if not isinstance(value, torch.Tensor):
+        return
+    name = str(node.target).removeprefix("aten.").split(".")[0]
+    written = _dtype(value) in FLOAT8 and node.op == "call_function" and name not in MOVING.split()
+    if (written or _dtype(value) not in C_TYPES) and not _passed_on(node):
         raise NoCandidate(f"no kernel holds elements of dtype {_dtype(value)}", operator=f"dtype {_dtype(value)}")
 
 

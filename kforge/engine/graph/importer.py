@@ -15,7 +15,7 @@ from typing import Any
 from kforge.engine.graph.evidence import Evidence, numbers_of
 from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Origin
 from kforge.engine.graph.strides import Layout, joined
-from kforge.engine.graph.symbols import Derived, Poly, Size
+from kforge.engine.graph.symbols import Derived, Poly, Size, product
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, linear
 from kforge.errors import NoCandidate
 
@@ -86,6 +86,7 @@ class Importer:
     numbers: list[tuple[Any, Poly]] = field(default_factory=list)  # nodes with a number that equals this size
     values: dict[Any, Any] = field(default_factory=dict)  # of every node
     guessed: bool = False  # something was taken to be a size because the two were equal
+    ones: set[Any] = field(default_factory=set)  # sizes of one that a literal may follow
     node: Any = None
     free: int = 0
     operator: str = ""
@@ -265,6 +266,21 @@ class Importer:
                     self.fix(size)
                 self.numbers.append((node, size))
                 self.guessed = True
+        for size in self._products(node) if self.evidence.probed and numbers else ():
+            if any(math.isclose(v, f, rel_tol=1e-12) for v in numbers for f in (size.hint(), 1 / size.hint())):
+                self.numbers.append((node, size))
+                self.guessed = True
+
+    def _products(self, node: Any) -> list[Poly]:
+        """Sizes of a node's operands, how many elements they have, and how many each input has."""
+        shapes: dict[str, list[Poly]] = {}
+        for symbol, (name, _) in self.sources.items():
+            shapes.setdefault(name, []).append(self.resolve(Poly.of(symbol)))
+        values = (self.values.get(n) for n in node.all_input_nodes)
+        operands = [v.shape for v in values if isinstance(v, Tensor)]
+        found = [product(shape) for shape in [*shapes.values(), *operands]]
+        found += [size for shape in operands for size in shape]
+        return [size for size in dict.fromkeys(found) if size.constant is None and size.hint() > 1]
 
     def reject(self, why: str) -> NoCandidate:
         return NoCandidate(f"the engine has no kernel for {self.operator}: {why}", operator=self.operator)

@@ -19,7 +19,8 @@ REAL = "real"
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 SCATTERS = ("set_at", "add_at", "mul_at", "max_at", "min_at")  # a stored value that says where it goes: (place, value)
 ORDERED = ("add_at", "mul_at")  # of floats the last bits depend on the order
-FLOATS = ("float32", "float16", "bfloat16", "float64")
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")  # read, never written
+FLOATS = ("float32", "float16", "bfloat16", "float64", *FLOAT8)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ is not finite stays so: an infinity or NaN anywhere in a row or column that the 
 
 from __future__ import annotations
 
+from typing import Any
+
 from kforge.engine.graph.importer import HANDLERS, Importer, Meta
 from kforge.engine.graph.ir import FLOATS, REAL, Buffer, Builder, Expr, walk
 from kforge.engine.graph.rewrite import simplify
@@ -21,11 +23,12 @@ Parts = tuple[Expr | None, Expr | None]
 def sum_of_product(imp: Importer, x: Tensor, over: list[int], dtype: str) -> Tensor | None:
     """Of alpha (a @ b) + beta, summed over rows or columns: alpha (a @ sums of b) + sums of beta, or the other way.
 
-    Conditions: two matrices in floats, alpha the same along the summed dimensions. A product of 1,024 x 8,192 and 8,192
-    x 8,192 then costs one pass over its operands.
+    Conditions: two matrices in floats, alpha the same along the summed dimensions, and nothing but sums wants the
+    product: a norm over its rows does. A product of 1,024 x 8,192 and 8,192 x 8,192 then costs one pass over its
+    operands.
     """
     product = _only_product(x)
-    if product is None or x.shape != product.shape:
+    if product is None or x.shape != product.shape or not _only_summed(imp, product):
         return None
     if len(over) == 2:  # all of it: rows first
         rows = sum_of_product(imp, x, [1], dtype)
@@ -102,6 +105,24 @@ def _only_product(x: Tensor) -> Tensor | None:
     """The one product of two matrices in floats that a value depends on, and nothing else that must be in memory."""
     found = [t for t in _upstream(x) if t.factors is not None or t.vendor is not None or t.scatter is not None]
     return found[0] if len(found) == 1 and found[0].factors is not None and found[0].dtype in FLOATS else None
+
+
+def _only_summed(imp: Importer, product: Tensor) -> bool:
+    """Whether the node at hand is a sum or a mean, and what lies between it and the product leads to no others."""
+
+    def sums(node: Any) -> bool:
+        return str(node.target).split(".")[1:2] in (["sum"], ["mean"])
+
+    between: dict[Any, None] = {}
+    waiting = [*imp.node.all_input_nodes]
+    while waiting:
+        node = waiting.pop()
+        value = imp.values.get(node)
+        if node not in between and isinstance(value, Tensor) and product in _upstream(value):
+            between[node] = None
+            waiting += node.all_input_nodes
+    users = {user for node in between for user in node.users}
+    return sums(imp.node) and all(user in between or sums(user) for user in users)
 
 
 def _upstream(x: Tensor) -> list[Tensor]:

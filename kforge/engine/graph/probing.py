@@ -40,18 +40,38 @@ def contradictions(imp: Importer, graph: Graph, module: Any, resized: Resized) -
             return found
     for size in sizes:
         tried = (_compared(imp, graph, module, resized, {size: grow(size.hint)}) for grow in ALONE)
-        found = next((f for f in tried if f is not None), _fixed([size]))
+        found = next((f for f in tried if f is not None), None)
+        if found is None:
+            found = _tied(imp, graph, module, resized, size, [a for a in sizes if a.hint == size.hint])
         if found:
             return found
     return {}
 
 
+def _tied(imp: Importer, graph: Graph, module: Any, resized: Resized, size: Size, equal: list[Size]) -> Sizes:
+    """A size at others of which alone the reference does not run: one with an equal one where it runs at others of all
+    that are equal, else fixed."""
+    tried = (_compared(imp, graph, module, resized, dict.fromkeys(equal, grow(size.hint))) for grow in ALONE)
+    return (_one(size, equal) if len(equal) > 1 and any(f is not None for f in tried) else {}) or _fixed([size])
+
+
+def _one(size: Size, equal: list[Size]) -> Sizes:
+    """A size and the first other one of these, in order of appearance, as one; empty where there is no other."""
+    pair = [a for a in equal if a in (size, next((b for b in equal if b != size), None))]
+    return {pair[1]: Poly.of(pair[0])} if len(pair) > 1 else {}
+
+
 def _changeable(imp: Importer, graph: Graph) -> list[Size]:
-    """The sizes that inputs alone have, in order of appearance. One might be there to be broadcast."""
+    """The sizes that inputs alone have, in order of appearance. One might be there to be broadcast: it is changed only
+    where a literal may be it."""
     inputs = (b for b in graph.inputs.values() if b.kind == "input")
     pinned = {a for b in graph.inputs.values() if b.kind != "input" for p in b.shape for a in p.atoms()}
     found = dict.fromkeys(a for b in inputs for p in b.shape for a in sorted(p.atoms(), key=repr))
-    return [a for a in found if isinstance(a, Size) and a not in pinned and a not in imp.literals and a.hint > 1]
+    return [
+        a
+        for a in found
+        if isinstance(a, Size) and a not in pinned and a not in imp.literals and (a.hint > 1 or a in imp.ones)
+    ]
 
 
 def _compared(imp: Importer, graph: Graph, module: Any, resized: Resized, new: Mapping[Size, int]) -> Sizes | None:
@@ -68,10 +88,18 @@ def _compared(imp: Importer, graph: Graph, module: Any, resized: Resized, new: M
     odd = [size for node, size in imp.numbers if numbers_of(node) != numbers_of(there[node])]
     if odd:
         return _fixed(a for size in odd for a in size.atoms())
-    for shape, value in _tensors(imp, there):
-        sizes = [size for size, n in zip(value.shape, shape, strict=True) if _at(size, new) != n]
+    beside = {a for a, (name, _) in imp.sources.items() if name not in {b.name for b in graph.inputs.values()}}
+    for shape, value in _tensors(imp, there):  # but for sizes that only a library's results have
+        told = [(size, n) for size, n in zip(value.shape, shape, strict=True) if not _atoms(size) & beside]
+        wrong = [(size, n) for size, n in told if _at(size, new) != n]
+        follows = [a for size, n in wrong for a in new if size.constant == a.hint and new[a] == n]
+        if follows:  # what was taken for a number of the reference's own
+            return _fixed(follows[:1])
+        sizes = [size for size, _ in wrong]
         if sizes:
-            return _fixed([a for size in sizes for a in size.atoms() if a in new] or new)
+            plain = next((a for a in new if Poly.of(a) in sizes), None)
+            same = _one(plain, [a for a in new if a.hint == plain.hint]) if plain is not None else {}
+            return same or _fixed([a for size in sizes for a in size.atoms() if a in new] or new)
     return {}
 
 
@@ -113,6 +141,12 @@ def _tensors(imp: Importer, there: Mapping[Any, Any]) -> Iterator[tuple[tuple[in
         for mine, other in zip(value, fake, strict=False) if several else [(value, fake)]:
             if isinstance(mine, Tensor) and hasattr(other, "shape") and len(mine.shape) == len(other.shape):
                 yield tuple(int(n) for n in other.shape), mine
+
+
+def _atoms(poly: Poly) -> set[Any]:
+    """The sizes that a size is made of."""
+    found = poly.atoms()
+    return set(found).union(*(_atoms(a.base) for a in found if isinstance(a, Derived)))
 
 
 def _at(poly: Poly, new: Mapping[Size, int]) -> int:

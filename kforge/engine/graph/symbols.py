@@ -240,6 +240,28 @@ def largest(index: Poly) -> Poly | None:
     return total
 
 
+def _least(index: Poly) -> Poly | None:
+    """A lower bound: what is added at zero, what is taken away at its last value; None where that is not known."""
+    total = Poly()
+    for m, c in index.terms:
+        moving = [a for a in m if not isinstance(a, Size)]
+        if c > 0 and moving:
+            continue
+        most = largest(Poly(((m, -c),))) if moving else Poly(((m, -c),))
+        if most is None:
+            return None
+        total = total - most
+    return total
+
+
+def _is_index(poly: Poly) -> bool:
+    """Whether it is provably no less than zero."""
+    if all(c > 0 for _, c in poly.terms):
+        return True
+    least = _least(poly)
+    return least is not None and never_negative(least)
+
+
 def never_negative(poly: Poly) -> bool:
     """True when sizes of at least 1 make it non-negative: provable by shifting every size s to s' + 1."""
     sizes = {a for m, _ in poly.terms for a in m}
@@ -254,8 +276,12 @@ def never_negative(poly: Poly) -> bool:
     return all(c >= 0 for _, c in shifted.terms)
 
 
+BACK = 9
+"""How many multiples of a size may be added again to what counts backwards, as where it was repeated."""
+
+
 def _split(top: Poly, bottom: Poly) -> tuple[Poly, Poly]:
-    """top as quotient * bottom + rest, term by term."""
+    """top as quotient * bottom + rest, term by term; what counts backwards leaves no rest below zero."""
     quotient, rest = Poly(), Poly()
     for m, c in top.terms:
         term = Poly(((m, c),))
@@ -266,7 +292,10 @@ def _split(top: Poly, bottom: Poly) -> tuple[Poly, Poly]:
             rest = rest + term
         else:
             quotient = quotient + exact
-    return quotient, rest
+    for turns in range(BACK):
+        if _is_index(moved := rest + bottom * turns):
+            return quotient - turns, moved
+    return Poly(), top
 
 
 def _below(index: Poly, limit: Poly) -> bool:
@@ -318,7 +347,7 @@ def _cut(top: Poly, bottom: Poly) -> tuple[Poly, Poly, Poly] | None:
             continue
         parts = [(Poly((term,)), Poly((term,)).divide(step)) for term in top.terms]
         low = sum((whole for whole, high in parts if high is None), Poly())
-        if _below(low, step):
+        if _is_index(low) and _below(low, step):
             return sum((high for _, high in parts if high is not None), Poly()), step, low
     return None
 

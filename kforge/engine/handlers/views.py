@@ -111,6 +111,11 @@ def _view(imp: Importer, meta: Meta, x: Tensor, sizes: Sequence[int], *_: Any) -
     if not isinstance(sizes, (list, tuple)):
         raise imp.reject(f"elements of {x.dtype} as those of {meta.dtype}")
     shape = _regroup(imp, x.shape, meta.shape, list(sizes))
+    free = [size.hint() for size in dict.fromkeys(x.shape) if size.constant is None]
+    imp.guessed |= any(n in sizes and free.count(n) > 1 for n in free if n > 1)  # which of two equal sizes it is
+    if 1 in sizes:
+        imp.ones |= {a for size in x.shape if size.hint() == 1 for a in size.atoms()}
+        imp.guessed |= bool(imp.ones)
 
     result = imp.view(x, shape, lambda i: unflatten(linear(i, tuple(shape)), x.shape))
     joined = _joined([s.hint() for s in x.shape], list(meta.shape))

@@ -262,7 +262,9 @@ class Building:
     def _warm_once(self, child: Child, case: Case) -> None:
         form = replace(case, distribution="x1", special="none")
         call = self.prepared.drawn(case) or self.prepared.inputs(form)
-        with self._failures(Status.CRASHED, f"called on {case.layout} inputs of shape {case.shape}: "):
+        with self._failures(
+            Status.CRASHED, f"called on {case.layout} inputs of variant {case.variant}, shape {case.shape}: "
+        ):
             try:
                 child.warm(call)
             except ChildFailed as failure:

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from math import ceil
 
 from kforge.engine.graph.importer import HANDLERS, Importer, Meta, cast, handles
-from kforge.engine.graph.ir import FLOATS, REAL, Expr, Reach
-from kforge.engine.graph.symbols import Poly, Tap, Value, Var
+from kforge.engine.graph.ir import FLOATS, REAL, Expr
+from kforge.engine.graph.symbols import Poly, Value, Var
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.resampling import _single as single
-from kforge.engine.handlers.windows import Axis, window_tensor
+from kforge.engine.handlers.windows import UnevenAxis, window_tensor
 
 CUBIC = -0.5  # torch's constant of the cubic filter that antialiases
 TOGETHER = 49  # elements of a window of both dimensions, at most
 
 
 @dataclass(frozen=True)
-class Filter(Axis):
+class Filter(UnevenAxis):
     """One dimension: `scale` elements of the operand for each of the result, a filter `width` of them wide."""
 
     scale: float = 1.0
@@ -63,15 +63,6 @@ class Filter(Axis):
         if self.scale > 1:
             gap = b.op("mul", gap, b.const(single(1.0 / self.scale), REAL), dtype=REAL)
         return (_triangle if self.width == 2 else _cubic)(ctx, b.op("abs", gap, dtype=REAL))
-
-    def reach(self, ctx: Context, o: Poly, d: int, level: int) -> Reach:
-        tap, at = Tap(f"tap{level}_{d}", self.taps, level), Tap(f"at{level}_{d}", self.size, level)
-        first, last = self.ends(ctx, o)
-        return Reach(tap, at, first, 1, last, True)
-
-    @property
-    def overlaps(self) -> bool:
-        return True
 
 
 def _triangle(ctx: Context, x: Expr) -> Expr:

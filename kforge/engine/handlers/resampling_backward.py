@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from math import floor, prod
 
 from kforge.engine.graph.importer import HANDLERS, Importer, Meta, cast, handles
-from kforge.engine.graph.ir import FLOATS, REAL, Expr, Reach
-from kforge.engine.graph.symbols import Poly, Tap, Value, Var
+from kforge.engine.graph.ir import FLOATS, REAL, Expr
+from kforge.engine.graph.symbols import Poly, Value, Var
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor
 from kforge.engine.handlers.resampling import _single as single
-from kforge.engine.handlers.windows import Axis, window_tensor
+from kforge.engine.handlers.windows import UnevenAxis, window_tensor
 
 TOGETHER = 49  # results of all dimensions that one kernel mixes for an element, at most
 
 
 @dataclass(frozen=True)
-class Shares(Axis):
+class Shares(UnevenAxis):
     """One dimension: `size` results were mixed of `out` elements, each of the two around its place times `scale`.
 
     corners: the first and last result are the first and last element; else places are those of centres.
@@ -87,15 +87,6 @@ class Shares(Axis):
         high = b.op("where", ends, end, high, dtype="int32")
         low = b.op("where", b.op("eq", own, b.const(0, "int64"), dtype="bool"), zero, low, dtype="int32")
         return Poly.of(Value(low, self.size)), Poly.of(Value(high, self.size + 1))
-
-    def reach(self, ctx: Context, o: Poly, d: int, level: int) -> Reach:
-        tap, at = Tap(f"tap{level}_{d}", self.taps, level), Tap(f"at{level}_{d}", self.size, level)
-        first, last = self.ends(ctx, o)
-        return Reach(tap, at, first, 1, last, True)
-
-    @property
-    def overlaps(self) -> bool:
-        return True
 
 
 def _shares(imp: Importer, grad: Tensor, size: int, d: int, corners: bool, factor: float | None) -> Shares:

@@ -61,6 +61,24 @@ class Axis:
         return self.adaptive or self.transposed or self.stride < self.dilation * (self.taps.hint() - 1) + 1
 
 
+@dataclass(frozen=True)
+class UnevenAxis(Axis):
+    """One dimension whose windows have ends of their own at each place, which `ends` works out."""
+
+    def ends(self, ctx: Context, o: Poly) -> tuple[Poly, Poly]:
+        """The first element that counts, and the one after the last."""
+        raise NotImplementedError
+
+    def reach(self, ctx: Context, o: Poly, d: int, level: int) -> Reach:
+        tap, at = Tap(f"tap{level}_{d}", self.taps, level), Tap(f"at{level}_{d}", self.size, level)
+        first, last = self.ends(ctx, o)
+        return Reach(tap, at, first, 1, last, True)
+
+    @property
+    def overlaps(self) -> bool:
+        return True
+
+
 def window_tensor(
     imp: Importer,
     shape: Sequence[Poly],

@@ -26,11 +26,13 @@ class Steer:
 class Control:
     """Shared by who steers (the UI, a signal) and who works (search, tools, evaluations).
 
-    on_steer(steer, state) is called, outside the lock, with received, taken, edited or dropped.
+    on_steer(steer, state) is called with received, taken, edited or dropped, in the order in which that happened: the
+    log that it writes is what a resumed run goes by. It must not wait for a thread that steers.
     """
 
     def __init__(self, on_steer: Told | None = None) -> None:
         self._lock = threading.RLock()
+        self._order = threading.RLock()  # from a change of the steers until it is told; taken before _lock
         self._stopped = threading.Event()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._keys = itertools.count()
@@ -93,11 +95,12 @@ class Control:
         if not text.strip():
             raise UsageError("a steer needs words")
         _check_length(text)
-        with self._lock:
-            self._last += 1
-            steer = Steer(self._last, text.strip(), when)
-            self._pending.append(steer)
-        self._tell(steer, "received")
+        with self._order:
+            with self._lock:
+                self._last += 1
+                steer = Steer(self._last, text.strip(), when)
+                self._pending.append(steer)
+            self._tell(steer, "received")
         return steer
 
     def edit(self, id: int, text: str) -> Steer:
@@ -105,26 +108,29 @@ class Control:
         if not text.strip():
             raise UsageError("a steer needs words", "drop it instead")
         _check_length(text)
-        with self._lock:
-            place = self._place(id)
-            steer = self._pending[place] = replace(self._pending[place], text=text.strip())
-        self._tell(steer, "edited")
+        with self._order:
+            with self._lock:
+                place = self._place(id)
+                steer = self._pending[place] = replace(self._pending[place], text=text.strip())
+            self._tell(steer, "edited")
         return steer
 
     def drop(self, id: int) -> Steer:
         """Take a steer back that was not taken yet. UsageError where it was, or never existed."""
-        with self._lock:
-            steer = self._pending.pop(self._place(id))
-        self._tell(steer, "dropped")
+        with self._order:
+            with self._lock:
+                steer = self._pending.pop(self._place(id))
+            self._tell(steer, "dropped")
         return steer
 
     def take(self, queued: bool = False) -> list[Steer]:
         """The steers that are due, in order, each handed out once. queued: between attempts, the queued ones too."""
-        with self._lock:
-            taken = [steer for steer in self._pending if queued or steer.when == "now"]
-            self._pending = [steer for steer in self._pending if steer not in taken]
-        for steer in taken:
-            self._tell(steer, "taken")
+        with self._order:
+            with self._lock:
+                taken = [steer for steer in self._pending if queued or steer.when == "now"]
+                self._pending = [steer for steer in self._pending if steer not in taken]
+            for steer in taken:
+                self._tell(steer, "taken")
         return taken
 
     @property

@@ -96,6 +96,23 @@ def test_steers_of_many_threads_all_arrive() -> None:
     assert sorted(steer.id for steer in taken) == list(range(1, 201))
 
 
+def test_what_is_told_of_a_steer_is_in_order_whoever_takes_it() -> None:
+    """A thread that takes a steer while another still tells of its arrival is told of second."""
+    told: list[str] = []
+
+    def on_steer(steer: Steer, state: str) -> None:
+        if state == "received":
+            taker.start()
+            taker.join(0.3)  # it cannot end before this call has
+        told.append(state)
+
+    control = Control(on_steer)
+    taker = threading.Thread(target=control.take)
+    control.steer("use float4")
+    taker.join()
+    assert told == ["received", "taken"]
+
+
 @pytest.mark.parametrize(
     ("budget", "seconds", "words"),
     [

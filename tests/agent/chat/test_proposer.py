@@ -253,8 +253,8 @@ def test_a_steer_reaches_the_next_call_with_the_code_word(run: Run) -> None:
     """A steer for now is in the next request, marked by the code word of the system prompt; a queued one waits."""
 
     def steering(body: Any) -> dict[str, Any]:
-        run.bench.control.steer("use float4", "now")
         run.bench.control.steer("then try half", "queued")
+        run.bench.control.steer("use float4", "now")  # the answer ends here: the other thread goes on
         return calls(tool("list_files"))
 
     with ScriptedModel([steering, GIVE_UP, GIVE_UP]) as served:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -79,9 +80,10 @@ def assemble(evaluation: Evaluation, status: Status, seconds: float) -> Report:
     if facts is not None and facts.run_to_run:
         warnings_of_runs += (f"the reference itself differs from run to run by up to {facts.run_to_run:.3g}",)
     if facts is not None:
-        judged = {case.variant for case in evaluation.plan.cases}
-        left = [str(v) for v in facts.variants if v not in judged]
-        not_tested += [f"input variants {', '.join(left)}: not in plan {evaluation.plan.name}"] if left else []
+        cases = Counter(case.variant for case in evaluation.asked)
+        left = [str(v) for v in facts.variants if v and cases[v] == 1 and not task.gradients]
+        words = f"input variants {', '.join(left)}: one case each in plan {evaluation.plan.name}"
+        not_tested += [words] if left else []
         not_tested += facts.skipped
     asked, dropped = _counts(evaluation)
     warnings = (static.warnings if static else ()) + tuple(evaluation.warnings)

@@ -20,7 +20,7 @@ from kforge.environment.correctness import Correctness
 from kforge.environment.detectors import Watch
 from kforge.environment.ending import Ended, failures, require_room
 from kforge.environment.expected import Skip
-from kforge.environment.inputs import SEEDS, Case
+from kforge.environment.inputs import GIVEN, SEEDS, Case
 from kforge.environment.report import Gate, KernelBuild, Status
 from kforge.environment.target import given
 from kforge.errors import BuildError, ChildFailed, MissingError
@@ -262,9 +262,7 @@ class Building:
     def _warm_once(self, child: Child, case: Case) -> None:
         form = replace(case, distribution="x1", special="none")
         call = self.prepared.drawn(case) or self.prepared.inputs(form)
-        with self._failures(
-            Status.CRASHED, f"called on {case.layout} inputs of variant {case.variant}, shape {case.shape}: "
-        ):
+        with self._failures(Status.CRASHED, self._called_on(case)):
             try:
                 child.warm(call)
             except ChildFailed as failure:
@@ -273,6 +271,14 @@ class Building:
                 if failure.kind == "raised":
                     self.prepared.expected(form)  # Skip: the reference does not take these inputs either
                 raise
+
+    def _called_on(self, case: Case) -> str:
+        """In words, before an error: a variant of the task's own is nothing that a candidate may refuse."""
+        if case.shape != GIVEN or not case.variant:
+            return f"called on {case.layout} inputs of variant {case.variant}, shape {case.shape}: "
+        shapes = self.prepared.shapes.get((case.variant, case.shape), {})
+        sizes = ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in shapes.items() if shape)
+        return f"does not serve variant {case.variant} of the task's inputs ({sizes}), {case.layout}: "
 
 
 def _kernel_build(item: Mapping[str, Any]) -> KernelBuild:

@@ -106,12 +106,16 @@ class Plan:
 def make_plan(name: str, n_variants: int = 1, sizes: Iterable[int] = ()) -> Plan:
     """The plan of this name for a task with so many input variants. UsageError for an unknown name.
 
-    sizes: numbers that the candidate's text compares with; plans beside `quick` meet each, and each plus 1.
+    Each plan has a required case of every variant, which is what the user says the task has to serve. sizes: numbers
+    that the candidate's text compares with; plans beside `quick` meet each, and each plus 1.
     """
+    others = tuple(Case(variant) for variant in range(1, n_variants))
     if name == "quick":
-        return Plan(name, tuple(_quick()), cpu_seconds=3.0, gpu_seconds=0.5)
+        first, *rest = _quick()
+        return Plan(name, (first, *others, *rest), cpu_seconds=3.0, gpu_seconds=0.5)
     if name == "standard":
-        return Plan(name, tuple(_standard(0, sizes)), cpu_seconds=8.0, gpu_seconds=20.0)
+        first, *rest = _standard(0, sizes)
+        return Plan(name, (first, *others, *rest), cpu_seconds=8.0, gpu_seconds=20.0)
     if name == "full":
         cases = [case for v in range(n_variants) for case in _standard(v, sizes)]
         cases.sort(key=lambda case: case.extra)

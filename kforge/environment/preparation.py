@@ -12,7 +12,7 @@ import math
 import secrets
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -254,7 +254,8 @@ class Prepared:
             self._expected.move_to_end(key)
             return self._expected[key]
         try:
-            made = self._make(case, draw)
+            with _fitting(case):
+                made = self._make(case, draw)
         except Skip as skip:
             self._skipped[key] = str(skip)
             raise
@@ -267,7 +268,8 @@ class Prepared:
 
     def inputs(self, case: Case) -> Call:
         """Inputs of a case alone, for what depends on their form. Skip with the reason."""
-        return self._realised(case, self.variant(case), self.seed("case", case.variant, case.seed, 0, 0))
+        with _fitting(case):
+            return self._realised(case, self.variant(case), self.seed("case", case.variant, case.seed, 0, 0))
 
     def drawn(self, case: Case) -> Call | None:
         """The inputs of a case that was judged before, while they are kept."""
@@ -306,6 +308,8 @@ class Prepared:
 
     def answer(self, module: torch.nn.Module, case: Case, call: Call, runtime: int = 0) -> Expected:
         """What is right for this call with the state that `module` has now. case: what it is a variation of."""
+        import torch
+
         from kforge.environment.overwrites import WORDS, Overwrites
         from kforge.task import call_leaves, observe
         from kforge.task.call import copy_tree, tensors, tree_leaves
@@ -317,6 +321,8 @@ class Prepared:
         try:
             with twice or contextlib.nullcontext():
                 seen = observe(self.task, module, call, seed=runtime)
+        except torch.cuda.OutOfMemoryError:
+            raise
         except Exception as error:  # whatever the reference raises on hostile inputs: the case is not the task's
             if case.plain:
                 raise rejected(self.task, case.variant, error) from error
@@ -325,6 +331,8 @@ class Prepared:
             raise Skip(WORDS)
         try:
             exact, inner = self._exactly(case, self.variant(case), before, call, runtime)
+        except torch.cuda.OutOfMemoryError:
+            raise
         except RuntimeError as error:  # an operator of torch that takes no float64, or no such strides
             if case.plain:
                 raise rejected(self.task, case.variant, error, " in float64") from error
@@ -399,6 +407,19 @@ def prepare(task: Task, device: str = "cpu", *, folder: Path | None = None, entr
     prepared._keeper = keeper  # lives as long as the object does
     prepared.facts = inspect_task(task, device)
     return prepared
+
+
+@contextlib.contextmanager
+def _fitting(case: Case) -> Iterator[None]:
+    """Skip where the judge has no memory for one of the further variants; without the first there is no judging."""
+    import torch
+
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        if not case.variant:
+            raise
+        raise Skip(f"variant {case.variant} does not fit the device's memory") from error
 
 
 def _floor(prepared: Prepared, variant: int) -> Floor | None:

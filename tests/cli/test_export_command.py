@@ -46,9 +46,9 @@ def test_accept_undo_and_export(project: Path) -> None:
     code, said, narrated = kforge("accept", "shift.py", "out", cwd=project)
     assert (code, said["status"], said["entry"]) == (0, "verified", 1)
     assert [Path(f).name for f in said["files"]] == ["shift_kforge.cu", "shift_kforge.py"]
-    assert said["domain"]["sizes"] == {"x": [[6, 6], [24, 24]]}
-    assert said["domain"]["left_out"] == ["input variants 1: not in plan quick"]
-    assert "judged on sizes x 6 x 24\n" in narrated
+    assert said["domain"]["sizes"] == {"x": [[5, 6], [24, 24]]}
+    assert said["domain"]["left_out"] == ["input variants 1: one case each in plan quick"]
+    assert "judged on sizes x 5..6 x 24\n" in narrated
     assert "kforge verify shift.py out/shift_kforge.py --plan full" in narrated
     options = ("--plan", "none", "--no-build")
     code, said, narrated = kforge("export", "shift_kforge.py", "--to", "package", *options, cwd=project)

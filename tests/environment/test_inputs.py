@@ -19,7 +19,7 @@ from kforge.task.domain import Domain
 
 def test_quick_is_one_seed_two_distributions_two_layouts() -> None:
     """Plan quick: seed 0, variant 0, x1 and x-1, as given and strided, each pair once, diagonal first."""
-    cases = make_plan("quick", 3).cases
+    cases = make_plan("quick").cases
     assert {(c.distribution, c.layout) for c in cases} == set(
         itertools.product(("x1", "x-1"), ("contiguous", "strided"))
     )
@@ -27,6 +27,13 @@ def test_quick_is_one_seed_two_distributions_two_layouts() -> None:
     first, second = cases[:2]
     assert first.distribution != second.distribution and first.layout != second.layout
     assert not first.extra and not second.extra
+
+
+@pytest.mark.parametrize("name", ["quick", "standard"])
+def test_plans_for_searching_have_each_further_variant_once(name: str) -> None:
+    """One required case of each, after the first of variant 0, which is looked at before the others are built."""
+    alone, cases = make_plan(name).cases, make_plan(name, 3).cases
+    assert cases == (alone[0], Case(1), Case(2), *alone[1:])
 
 
 def test_standard_has_five_seeds_four_distributions_and_both_layouts_of_each() -> None:

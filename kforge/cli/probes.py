@@ -177,6 +177,18 @@ def _native_call() -> _Found | _Missing:
     return _Missing(text) if module is None else _Found("", text)
 
 
+def _launcher() -> _Found | _Missing:
+    # Asked of the registry that launches, for the same reason.
+    from kforge.errors import KforgeError
+    from kforge.kernel.launchers import choose
+
+    try:
+        launcher = choose()
+    except KforgeError as error:
+        return _Missing(f"{error.message}: {error.hint}" if error.hint else error.message)
+    return _Found("", f"{launcher.name} ({launcher.is_available()[1]})")
+
+
 def _nvcc() -> _Found | _Missing:
     from kforge.kernel.build.toolchain import find_nvcc
 
@@ -216,18 +228,20 @@ def _bubblewrap() -> _Found | _Missing:
 
 
 _NO_BUILD = "kernels are judged on the host emulator only; the build gate says 'not run'"
-_LAUNCH = "the other launchers (cuda.core, CuPy, PyCUDA): one is enough"
+_LAUNCH = "the other launchers: one is enough"
+_NO_SPEED = "the emulator: right or wrong, speed stays 'untimed'"
 
 # name, probe, why it matters, what works without it
 PROBES: list[tuple[str, _Probe, str, str]] = [
     ("python", _python, "runs kforge", "nothing"),
     ("torch", _torch, "reference, capture, baselines", "only --help, runs and doctor"),
-    ("driver", _driver, "launches kernels", "the emulator: right or wrong, speed stays 'untimed'"),
-    ("GPU", _gpu, "times and profiles kernels", "the emulator: right or wrong, speed stays 'untimed'"),
+    ("driver", _driver, "launches kernels", _NO_SPEED),
+    ("GPU", _gpu, "times and profiles kernels", _NO_SPEED),
     ("g++", _program("g++", release=r"\)"), "compiles the host emulator", "kernels can be judged on a GPU only"),
     ("NVRTC", _nvrtc, "builds a kernel in 50 ms, without a GPU too (extras cu12, cu13)", "nvcc, else " + _NO_BUILD),
     ("CUDA headers", _headers, "cuda_fp16.h, mma.h, cub in kernels (extras cu12, cu13)", "kernels that include none"),
     ("nvcc", _nvcc, "builds what NVRTC cannot, and exports", "NVRTC builds; no export"),
+    ("launcher", _launcher, "launches kernels, by the driver itself, CuPy or cuda.core", _NO_SPEED),
     ("native call", _native_call, "a repeated Kernel call at half the host time", "repeated calls go through Python"),
     ("tree-sitter", _package("tree_sitter", "tree-sitter"), "reads sources", "nothing can be checked"),
     (
@@ -242,9 +256,25 @@ PROBES: list[tuple[str, _Probe, str, str]] = [
         "reads candidates for the static gate",
         "the static gate says 'not run'",
     ),
-    ("cuda-core", _package("cuda.core", "cuda-core"), "launches kernels, clusters too (extras cu12, cu13)", _LAUNCH),
-    ("cupy", _package("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy"), "launches kernels, fastest call", _LAUNCH),
-    ("pycuda", _package("pycuda", "pycuda"), "launches kernels; builds on GPU machines only (extra pycuda)", _LAUNCH),
+    ("cuda-core", _package("cuda.core", "cuda-core"), "a launcher (extras cu12, cu13)", _LAUNCH),
+    (
+        "cupy",
+        _package("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy"),
+        "a launcher, and candidates in CuPy (extras cupy12, cupy13)",
+        f"{_LAUNCH}; candidates of other kinds",
+    ),
+    (
+        "pycuda",
+        _package("pycuda", "pycuda"),
+        "candidates in PyCUDA (extra pycuda: it builds on GPU machines only)",
+        "candidates of other kinds",
+    ),
+    (
+        "nvidia-ml-py",
+        _package("pynvml", "nvidia-ml-py"),
+        "clocks, throttling, energy, other users of the GPU (extras cu12, cu13)",
+        "times without them, and the report says so",
+    ),
     ("ncu", _program("ncu", release="Version"), "counters of a kernel", "the analytic roofline and the static reading"),
     ("nsys", _program("nsys", release="version"), "gaps between kernels", "torch.profiler"),
     (
@@ -263,6 +293,7 @@ PROBES: list[tuple[str, _Probe, str, str]] = [
     ("pillow", _package("PIL", "pillow"), "a profile's roofline as PNG (extra png)", "the same as SVG"),
     ("triton", _package("triton", "triton"), "tasks and candidates in Triton", "CUDA tasks; torch.compile on a CPU"),
     ("helion", _package("helion", "helion"), "tasks in Helion", "the other forms of op.py"),
+    ("keyring", _package("keyring", "keyring"), "keeps a chat model's key (extra keyring)", "the key in a variable"),
     ("mcp", _package("mcp", "mcp"), "kforge mcp: the judge for other agents (extra mcp)", "all other commands"),
     (
         "ray",
@@ -300,15 +331,14 @@ class Modes:
     def of(tools: Sequence[Tool]) -> Modes:
         found = {tool.name: tool for tool in tools if tool.found}
         every = {tool.name: tool for tool in tools}
-        launchers = [name for name in ("cuda-core", "cupy", "pycuda") if name in found]
         if "NVRTC" in found:
             build = f"NVRTC {found['NVRTC'].version}"
         elif "nvcc" in found:
             build = f"nvcc {found['nvcc'].version}"
         else:
             build = "no compiler for the device: the build gate says 'not run' (install the extra cu12 or cu13)"
-        if "GPU" in found and launchers:
-            run = f"on the GPU through {launchers[0]}: verified and timed"
+        if "GPU" in found and "launcher" in found:
+            run = f"on the GPU through {found['launcher'].detail}: verified and timed"
         elif "g++" in found:
             lacking = "a launcher" if "GPU" in found else "a GPU"
             run = f"on the host emulator: verified, speed 'untimed' ({lacking} is missing)"

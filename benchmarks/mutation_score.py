@@ -165,7 +165,7 @@ def tried_again(base: dict[str, Any], reports: dict[str, MutationReport]) -> dic
         if old["task"] not in home:  # its kernel was not asked for, or has no time: as it was
             result["survivors"].append(old)
             continue
-        named = [(row, row["operator"] == old["operator"]) for row in result["by_operator"]]
+        named = [(row, row["operator"] in (old["operator"], "all")) for row in result["by_operator"]]
         named += [(row, row["task"] == home[old["task"]]) for row in result["by_kernel"]]
         for row in (row for row, its in named if its):
             row["survived"] -= 1

@@ -25,3 +25,15 @@ def test_the_cheaper_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     a, b, c, d = (t.clone() for t in call.args)
     a[3, 5], b[7, 8], c[1, 9] = float("inf"), float("-inf"), float("nan")
     compare(task, candidate, tmp_path, [call, Call((a[:33], b, c, d))])
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float64"))
+def test_other_types_stay_in_the_order_written(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products right after each other in other types are computed as they are written."""
+    monkeypatch.setattr(chains, "LEAST", 0)
+    kind = f"dtype=torch.{dtype}"
+    inputs = f"torch.randn(24, 8, {kind}), torch.randn(8, 40, {kind}), torch.randn(40, 8, {kind})"
+    task = function_task("return (a @ b @ c).relu()", inputs, tmp_path, "a, b, c")
+    candidate = next(propose(task, capture(task), arch="sm_90a", device="cpu"))
+    assert "product_from_the_" not in candidate.files["op_kforge.py"]
+    compare(task, candidate, tmp_path)

@@ -17,7 +17,9 @@ def chain(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor | None:
 
     Conditions: single precision; half of the operations or fewer. For what is not finite see calls/chains.py.
     """
-    left, right = imp.node.args[-2:] if meta.dtype == "float32" else (None, None)
+    if meta.dtype != "float32":
+        return None
+    left, right = imp.node.args[-2:]
     for first, node, own in ((True, left, a), (False, right, b)):
         if own.factors is None or own.vendor is None or not _alone(node, imp.node):
             continue

@@ -38,7 +38,9 @@ def test_survivors_that_are_tried_again_change_every_row_that_they_stand_in() ->
     }
     (kernel,) = found["by_kernel"]
     assert (kernel["caught"], kernel["survived"]) == (2, 1)
-    assert [t["operator"] for t in found["survivors"]] == ["warp"] and [t["operator"] for t in found["gone"]] == ["tail"]
+    assert [t["operator"] for t in found["survivors"]] == ["warp"] and [t["operator"] for t in found["gone"]] == [
+        "tail"
+    ]
     assert found["caught_by"] == {"quick": 1, "standard": 1}
 
 

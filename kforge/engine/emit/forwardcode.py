@@ -140,7 +140,7 @@ def _laid(name: str, layout: Layout, host: Host, odd: Collection[str]) -> list[s
     rule = layout if isinstance(layout, (Joined, Image, Kept, Seen)) else Joined((layout,))  # a view may not be dense
     line = f"{name} = laid({name}, {written(rule, host.size, host.shape)})"
     names = [b.name for b in inputs_of(layout)]
-    if isinstance(layout, Seen) or any(n in odd for n in names):
+    if (isinstance(layout, Seen) and layout.always) or any(n in odd for n in names):
         return [line]
     dense = " and ".join(f"{n}_given.is_contiguous()" for n in names)
     return [f"if not {dense if len(names) == 1 else f'({dense})'}:", f"    {line}"]

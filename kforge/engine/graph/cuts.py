@@ -6,12 +6,33 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from kforge.engine.graph.strides import Dense, Joined, Layout, Viewed, inputs_of
+from kforge.engine.graph.strides import Dense, Image, Joined, Layout, Seen, Viewed, inputs_of
 from kforge.engine.graph.symbols import Poly
 from kforge.engine.graph.tensors import Tensor
+from kforge.engine.graph.viewing import lies
 
 STEPS = {"slice", "select", "permute", "transpose", "t", "unsqueeze", "squeeze", "view", "alias", "detach"}
 SPLITS = {"split_with_sizes", "split", "chunk"}
+
+
+def gaps_of(node: Any, values: Mapping[Any, Any], seen: bool) -> Seen | None:
+    """The strides of an output that is a view with gaps; None where it has none, or no rule tells them.
+
+    seen: whether it has gaps as captured. Others have some only where an input lies in another order: a part of what
+    lies so.
+    """
+    if not seen and not _is_part(node):
+        return None
+    rule = cut_layout(node, values)
+    return None if rule is None or not (seen or inputs_of(rule)) else Seen(rule, always=seen)
+
+
+def _is_part(node: Any) -> bool:
+    """Whether a node is a view that leaves out some of what is computed."""
+    whole = node
+    while (below := _source(whole)) is not None:
+        whole = below
+    return whole is not node and node.meta["val"].numel() < whole.meta["val"].numel()
 
 
 def cut_layout(node: Any, values: Mapping[Any, Any]) -> Layout | None:
@@ -21,9 +42,9 @@ def cut_layout(node: Any, values: Mapping[Any, Any]) -> Layout | None:
         tensor = values.get(node)
         if node.op != "call_function" or not isinstance(tensor, Tensor) or _packet(node) == "expand":
             return None
-        own = tensor.layout
+        own = lies(tensor)
         if own is not None and inputs_of(own):
-            return Joined((own,))
+            return own if isinstance(own, Image) else Joined((own,))
         return Dense(tensor.shape) if node.meta["val"].is_contiguous() else None
     of, (given, result) = cut_layout(below, values), (values.get(n) for n in (below, node))
     if of is None or not isinstance(given, Tensor) or not isinstance(result, Tensor):
@@ -32,7 +53,8 @@ def cut_layout(node: Any, values: Mapping[Any, Any]) -> Layout | None:
     if packet in ("alias", "detach"):
         return of
     if packet == "slice" and len(node.args) > 4 and node.args[4] != 1:
-        return None  # with steps
+        dim, step = node.args[1] % rank, node.args[4]
+        return Viewed(of, "stepped", (dim, step, result.shape[dim] * step - (step - 1)))
     if packet == "slice" or node.target is operator.getitem:
         ends: list[Poly | int] = [0 if a == b else b for a, b in zip(given.shape, result.shape, strict=True)]
         return Viewed(of, "cut", tuple(ends)) if any(isinstance(end, Poly) for end in ends) else of
@@ -59,7 +81,7 @@ def _packet(node: Any) -> str:
 
 def _source(node: Any) -> Any:
     """What a node looks at; None where it computes."""
-    if node.op == "call_function" and node.target is operator.getitem:
+    if getattr(node, "op", "") == "call_function" and node.target is operator.getitem:
         whole = node.args[0]
         return whole.args[0] if _packet(whole) in SPLITS else None
-    return node.args[0] if _packet(node) in STEPS else None
+    return node.args[0] if getattr(node, "op", "") == "call_function" and _packet(node) in STEPS else None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kforge.engine.emit.cgen import C_TYPES
-from kforge.engine.graph.cuts import cut_layout
+from kforge.engine.graph.cuts import gaps_of
 from kforge.engine.graph.evidence import Evidence
 from kforge.engine.graph.formats import follow
 from kforge.engine.graph.importer import (
@@ -29,7 +29,6 @@ from kforge.engine.graph.importer import (
 )
 from kforge.engine.graph.ir import FLOAT8, Buffer, Expr, Origin
 from kforge.engine.graph.probing import Resized, contradictions
-from kforge.engine.graph.strides import Seen
 from kforge.engine.graph.symbols import Poly, Size
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, from_buffer
 from kforge.engine.graph.viewing import lay_out
@@ -176,8 +175,8 @@ def _run(
                     imp.equal(a, b)
                 if isinstance(value, Tensor) and value.dtype in FLOAT8:
                     raise NoCandidate(f"no kernel writes elements of dtype {value.dtype}", operator="output")
-                if isinstance(value, Tensor) and _has_gaps(n) and (rule := cut_layout(n, values)) is not None:
-                    value.layout, value.format = Seen(rule), None
+                if isinstance(value, Tensor) and (rule := gaps_of(n, values, _has_gaps(n))) is not None:
+                    value.layout, value.format = rule, None
             expanded = {}
             for k, n in enumerate(flat):
                 if (whole := _expands(n)) and isinstance(inner := values[whole], Tensor) and inner.buffer is None:

@@ -24,18 +24,19 @@ class Dense:
 
 @dataclass(frozen=True)
 class Viewed:
-    """A view: a method with dimensions, or a shape; `cut` takes the beginning of each dimension."""
+    """A view: a method with dimensions, or a shape; `cut` takes the beginning of each dimension, `stepped` (dimension,
+    step, end) every so-many-th element of one."""
 
     of: Layout
-    method: str  # permute | unsqueeze | squeeze | select | expand | reshape | cut
+    method: str  # permute | unsqueeze | squeeze | select | expand | reshape | cut | stepped
     arguments: tuple[Poly | int, ...]
 
 
 @dataclass(frozen=True)
 class Image:
-    """A result of this shape, in channels-last order where what it follows looks so (formats.py)."""
+    """A result of this shape, in channels-last order where all that it follows looks so (formats.py)."""
 
-    of: Layout
+    operands: tuple[Layout, ...]
     shape: Shape
     dense: bool
 
@@ -56,9 +57,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class Seen:
-    """A view of a computed tensor, gaps included."""
+    """A view of a computed tensor, gaps included; always: also where inputs are contiguous."""
 
     of: Layout
+    always: bool = True
 
 
 Layout = Buffer | Dense | Viewed | Image | Joined | Kept | Seen
@@ -71,7 +73,7 @@ def inputs_of(layout: Layout) -> list[Buffer]:
         return [layout]
     if isinstance(layout, Dense):
         return []
-    below = layout.operands if isinstance(layout, Joined) else (layout.of,)
+    below = layout.operands if isinstance(layout, (Joined, Image)) else (layout.of,)
     return list(dict.fromkeys(b for part in below for b in inputs_of(part)))
 
 
@@ -121,14 +123,19 @@ def written(layout: Layout, size: Callable[[Poly], str], shape: Callable[[Shape]
         return f'torch.empty({shape(layout.shape)}, device="meta")'
     if isinstance(layout, Joined):
         return f"joined({', '.join(written(o, size, shape) for o in layout.operands)})"
+    if isinstance(layout, Image):
+        sources = ", ".join(written(o, size, shape) for o in layout.operands)
+        dense = ", dense=True" if layout.dense else ""
+        return f'ordered(torch.empty({shape(layout.shape)}, device="meta"), {sources}{dense})'
     of = written(layout.of, size, shape)
     if isinstance(layout, Seen):
         return of
     if isinstance(layout, Kept):
         return f"{of} if 0 not in {layout.of.name}_given.stride() else joined({of})"
-    if isinstance(layout, Image):
-        dense = ", dense=True" if layout.dense else ""
-        return f'ordered(torch.empty({shape(layout.shape)}, device="meta"), {of}{dense})'
+    if layout.method == "stepped":
+        dim, step, end = layout.arguments
+        assert isinstance(dim, int) and isinstance(end, Poly)
+        return f"{of}[{':, ' * dim}:{size(end)}:{step}]"
     arguments = ", ".join(str(a) if isinstance(a, int) else size(a) for a in layout.arguments)
     if layout.method == "cut":
         cuts = ", ".join(":" if isinstance(a, int) else f":{size(a)}" for a in layout.arguments)

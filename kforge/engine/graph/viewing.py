@@ -14,8 +14,10 @@ from kforge.engine.graph.strides import (
     Joined,
     Kept,
     Layout,
+    Viewed,
     as_shaped,
     channels_last,
+    inputs_of,
     part_of,
     viewed,
 )
@@ -61,7 +63,7 @@ def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Ma
         elif packet == "where" and "select_scatter" in str(node.meta.get("original_aten")):
             t.layout = args[2].layout
         elif packet in VIEWS:
-            t.layout = VIEWS[packet](args[0], _layout(args[0]), t, *args[1:])
+            t.layout = VIEWS[packet](args[0], lies(args[0]), t, *args[1:])
         elif packet in KEEPS_STRIDES:
             if _reorders(kwargs) or _call_of(node) == "contiguous":
                 last = len(t.shape) in (4, 5) and "channels_last" in str(kwargs.get("memory_format"))
@@ -70,6 +72,8 @@ def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Ma
                 t.format = args[0].format
         elif packet == "cat":
             t.layout = _cat(t, *args)
+        elif packet == "index":
+            t.layout = _index(t, *args)
         elif packet in HANDLERS and packet != "sort":
             pointwise = torch.Tag.pointwise in node.target.tags
             t.layout = layout_of([a for a in args if isinstance(a, Tensor)], t.shape) if pointwise else None
@@ -83,28 +87,56 @@ def _written(packet: str, args: Sequence[Any]) -> Layout | None:
     return args[0].layout if packet in VIEWED else args[2].layout if packet == "where" else None
 
 
-def _layout(x: Tensor) -> Layout | None:
-    """Of what is looked at: an image's own where it follows one."""
+def lies(x: Tensor) -> Layout | None:
+    """How a tensor lies that is looked at: as an image where it follows one; None: contiguous."""
     if isinstance(x.layout, Buffer) and x.buffer is None:  # in the order of the input, but dense
         return Joined((as_shaped(x.layout, x.shape),))
     if x.layout is not None or x.format is None or x.format[1] or len(x.shape) not in (4, 5):
         return x.layout
     source = x.format[0]
-    return Image(source, x.shape, dense=isinstance(source, Buffer) and source.kind == DENSE)
+    return Image((source,), x.shape, dense=isinstance(source, Buffer) and source.kind == DENSE)
 
 
 def _cat(result: Tensor, parts: Sequence[Tensor], dim: int = 0) -> Layout | None:
-    """Channels last where all images are; of images that lie by different rules nothing is told."""
-    parts = [x for x in parts if x.shape and len(x.shape) == len(result.shape)]
-    rules = {_layout(x) for x in parts}
-    if len(result.shape) not in (4, 5) or len(rules) != 1 or None in rules:
+    """Channels last where all parts are images that lie so; a part without elements and dimensions is none."""
+    rules = [as_shaped(rule, x.shape) for x in parts if (rule := lies(x)) is not None]
+    alike = len(rules) == len(parts) and all(len(x.shape) == len(result.shape) for x in parts)
+    if len(result.shape) not in (4, 5) or not alike:
         return None
-    return Image(_lies(parts[0]), result.shape, dense=False)
+    return Image(tuple(dict.fromkeys(rules)), result.shape, dense=False)
 
 
-def _lies(x: Tensor) -> Layout:
-    own = _layout(x)
-    return Dense(x.shape) if own is None else as_shaped(own, x.shape)
+def _index(result: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Layout | None:
+    """As a pointwise operator of the operand, with no step where it is indexed, and of the index tensors."""
+    used = [t for t in indices if t is not None]
+    if not any(rule is not None and inputs_of(rule) for rule in map(lies, (x, *used))):
+        return None
+    first, shared = index_places(x, indices)
+    rule, behind = _rule(x), len(result.shape) - first - shared
+    for d in reversed([d for d, t in enumerate(indices) if t is not None]):
+        rule = Viewed(rule, "select", (d, 0))
+    for _ in range(shared):
+        rule = Viewed(rule, "unsqueeze", (first,))
+    rules: list[Layout] = [Viewed(rule, "expand", result.shape)]
+    for t in used:
+        rule = _rule(t)
+        for _ in range(behind):
+            rule = Viewed(rule, "unsqueeze", (-1,))
+        rules.append(Viewed(rule, "expand", result.shape))
+    return Joined(tuple(dict.fromkeys(rules)))
+
+
+def index_places(x: Tensor, indices: Sequence[Tensor | None]) -> tuple[int, int]:
+    """Where index tensors' own dimensions stand in the result, and how many they are: where the first one stood, in
+    front where others are between them."""
+    places = [d for d, t in enumerate(indices) if t is not None]
+    apart = places != list(range(places[0], places[0] + len(places)))
+    return 0 if apart else places[0], max(len(t.shape) for t in indices if t is not None)
+
+
+def _rule(x: Tensor) -> Layout:
+    rule = lies(x)
+    return Dense(x.shape) if rule is None else as_shaped(rule, x.shape)
 
 
 def _named(values: Mapping[Any, Any], name: str) -> Any:

@@ -16,6 +16,7 @@ from kforge.engine.graph.ir import ORDERED, Expr, Program
 from kforge.engine.graph.linear import product_at_diagonal
 from kforge.engine.graph.symbols import Poly, Value
 from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Scatter, Tensor, linear
+from kforge.engine.graph.viewing import index_places
 from kforge.engine.handlers.composites import cast_to
 from kforge.errors import NoCandidate
 
@@ -79,14 +80,13 @@ def _index_select(imp: Importer, meta: Meta, x: Tensor, dim: int, indices: Tenso
 
 @handles("index")
 def _index(imp: Importer, meta: Meta, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """Index tensors broadcast together and stand where the first one stood; in front where others are between them."""
+    """Index tensors broadcast together (viewing.py: where their dimensions stand)."""
     places = [d for d, t in enumerate(indices) if t is not None]
     used = [t for t in indices if t is not None]
     if any(t.dtype == "bool" for t in used):
         raise imp.reject("a mask as index gives a size that depends on data")
     shared = imp.broadcast([t.shape for t in used])
-    apart = places != list(range(places[0], places[0] + len(places)))
-    first = 0 if apart else places[0]
+    first, _ = index_places(x, indices)
     others = [d for d in range(len(x.shape)) if d not in places]
     kept = [x.shape[d] for d in others]
     shape = (*kept[:first], *shared, *kept[first:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from kforge.task import Cost
 
 AT_ONCE = 4  # disassemblers
+LIBRARY = {
+    *("@", "mm", "bmm", "addmm", "baddbmm", "addbmm", "matmul", "linear", "einsum", "tensordot"),
+    *("convolution", "_int_mm", "_scaled_mm"),
+    *(f"{name}{n}d" for name in ("conv", "conv_transpose") for n in (1, 2, 3)),
+}
 # What no kernel exceeds on any device: a child that says more is lying.
 MOST_REGISTERS, MOST_LOCAL, MOST_SHARED, MOST_GRID = 255, 512 << 10, 1 << 20, (1 << 31) - 1
 
@@ -197,6 +203,34 @@ def products(cost: Cost | None) -> tuple[str, ...]:
         return ()
     found = [node for node in cost.nodes if node.op in MATMULS]
     return tuple((cost.tensor_dtype or "float32") if node.kind == "tensor" else "float32" for node in found)
+
+
+def library_products(candidate: Candidate) -> tuple[str, ...]:
+    """Products that a candidate's module calls of torch, by name: functions, `@`, its own nn.Linear or nn.Conv2d."""
+    try:
+        tree = ast.parse(candidate.files[candidate.module])
+    except (SyntaxError, RecursionError, MemoryError):  # the judge says so
+        return ()
+    made = {
+        target.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and _called(node.value).startswith(("Conv", "Linear"))
+        for target in node.targets
+        if isinstance(target, ast.Attribute)
+    }
+    found = []
+    for node in ast.walk(tree):
+        name = "@" if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) else _called(node)
+        if name in LIBRARY or name in made:
+            found.append(name)
+    return tuple(sorted(found))
+
+
+def _called(node: ast.AST) -> str:
+    """The last part of the name that is called; empty where nothing is."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def longest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

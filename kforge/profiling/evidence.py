@@ -248,10 +248,16 @@ class Evidence:
     rates: Mapping[str, float] = field(default_factory=dict)
     l2_bytes: int = 0
     products: tuple[str, ...] = ()  # matrix products of the graph: their input's dtype, or "float32"
+    library: tuple[str, ...] = ()  # products that the candidate's text leaves to a library, one for each place
     timeline: Timeline | None = None
     power: Power | None = None
     missing: tuple[Missing, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def own_products(self) -> bool:
+        """Whether some product is left for the candidate's own kernels."""
+        return len(self.library) < len(self.products)
 
     @property
     def launched(self) -> tuple[KernelEvidence, ...]:

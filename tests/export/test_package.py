@@ -88,18 +88,19 @@ def test_unverified_is_stamped_everywhere(tmp_path: Path) -> None:
 def test_domain_is_what_was_judged(judged: Judged, tmp_path: Path) -> None:
     """Sizes, dtypes, state and constants of the domain are those of the judged cases, not of untried variants."""
     facts = domain(_export(judged, tmp_path / "to").export)
-    assert facts["inputs"]["x"]["sizes"] == [[6, 6], [24, 24]]  # plan quick tries nothing else
+    assert facts["inputs"]["x"]["sizes"] == [[5, 6], [24, 24]]  # of both variants: plan quick tries nothing else
     assert facts["dtypes"] == [["float32"]]
     assert facts["state"] == {"bias": {"dtype": "float32", "sizes": [[24, 24]]}}
     assert facts["attributes"] == {"scale": 1.5}
     assert facts["autocast"] is True
     exported = _export(judged, tmp_path / "to")
     told = exported.as_dict()["domain"]
-    assert (told["sizes"], told["dtypes"]) == ({"x": [[6, 6], [24, 24]]}, [["float32"]])
-    assert told["left_out"] == ["input variants 1: not in plan quick"]
-    assert exported_words(exported.export)[0] == "judged on sizes x 6 x 24: other calls are computed by the reference"
+    assert (told["sizes"], told["dtypes"]) == ({"x": [[5, 6], [24, 24]]}, [["float32"]])
+    assert told["left_out"] == ["input variants 1: one case each in plan quick"]
+    first = exported_words(exported.export)[0]
+    assert first == "judged on sizes x 5..6 x 24: other calls are computed by the reference"
     readme = " ".join((tmp_path / "to" / "README.md").read_text().split())
-    assert "- x: 6 x 24 - not judged: input variants 1: not in plan quick" in readme
+    assert "- x: 5..6 x 24 - not judged: input variants 1: one case each in plan quick" in readme
     assert "`get_input_variants()` of `shift.py`" in readme and "--plan full" in readme
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kforge.kernel.candidate import Candidate
 from kforge.profiling.analysis import MODULES, Affinity, Finding, Severity, analyse, matches, tools
+from kforge.profiling.builds import library_products
 from kforge.profiling.evidence import (
     Evidence,
     KernelEvidence,
@@ -240,3 +242,59 @@ def test_kernels_that_were_not_launched_are_left_out() -> None:
     assert not [f for f in analyse(_evidence(_kernel(), kernels=(_kernel(), spilled))) if f.tool == "register_spill"]
     launched = replace(spilled, launches=1)
     assert [f for f in analyse(_evidence(_kernel(), kernels=(_kernel(), launched))) if f.tool == "register_spill"]
+
+
+BESIDE = """
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x, w):
+        y = {product}
+        own(y, self.conv.bias, y.numel())
+        return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("product", "found"),
+    [
+        ("self.conv(x)", ("conv",)),
+        ("torch.nn.functional.conv2d(x, self.conv.weight)", ("conv2d",)),
+        ("x @ w", ("@",)),
+        ("torch.addmm(x, x @ w, w)", ("@", "addmm")),
+        ("torch.empty_like(x)", ()),
+    ],
+)
+def test_products_that_a_text_leaves_to_a_library(product: str, found: tuple[str, ...]) -> None:
+    """Functions, operators and modules, one for each place."""
+    text = BESIDE.format(product=product)
+    assert library_products(Candidate("c_kforge.py", {"c_kforge.py": text})) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "products", "library", "fires"),
+    [
+        ("precision_headroom", ("float32",), (), True),
+        ("precision_headroom", ("float32",), ("conv2d",), False),
+        ("precision_headroom", ("float32", "float32"), ("conv2d",), True),
+        ("tensor_cores", ("bfloat16",), (), True),
+        ("tensor_cores", ("bfloat16",), ("mm",), False),
+    ],
+)
+def test_a_kernel_beside_a_librarys_product_is_not_blamed_for_it(
+    name: str, products: tuple[str, ...], library: tuple[str, ...], fires: bool
+) -> None:
+    """What computes on the ordinary units is the product only where that is not left to a library."""
+    kernel = replace(_kernel(), sass=replace(SASS, mix={"fp32": 40}, loop=True, matrix=()))
+    bound = replace(STAGE, compute_us=2 * STAGE.memory_us + 1)
+    evidence = _evidence(kernel, products=products, library=library, stage=bound)
+    assert (_asked(name, evidence) is not None) is fires
+
+
+def test_a_float32_kernel_without_a_loop_is_no_product() -> None:
+    """A product sums, in a loop."""
+    kernel = replace(_kernel(), sass=replace(SASS, mix={"fp32": 40}, loop=False, matrix=()))
+    bound = replace(STAGE, compute_us=2 * STAGE.memory_us + 1)
+    assert _asked("precision_headroom", _evidence(kernel, products=("float32",), stage=bound)) is None

@@ -31,8 +31,9 @@ def analyse(evidence: Evidence, kernel: KernelEvidence) -> Finding | None:
             values={"doubles": float(sass.mix["fp64"])},
         )
     stage = evidence.stage
-    plain = "float32" in evidence.products and stage is not None and stage.compute_us > stage.memory_us
-    if not plain or sass.matrix or not sass.mix.get("fp32"):
+    bound = stage is not None and stage.compute_us > stage.memory_us
+    plain = "float32" in evidence.products and evidence.own_products and bound
+    if not plain or sass.matrix or not (sass.loop and sass.mix.get("fp32")):
         return None
     return Finding(
         tool=TOOL.name,

@@ -17,6 +17,8 @@ def analyse(evidence: Evidence, kernel: KernelEvidence) -> Finding | None:
     advice: tuple[str, ...]
     kinds: tuple[str, ...]
     if not kernel.sass.matrix:
+        if not evidence.own_products:  # what is left for this kernel is around them
+            return None
         if not (kernel.sass.loop and kernel.sass.mix.get("fp32", 0) + kernel.sass.mix.get("half", 0)):
             return None
         facts = (f"a product of {able[0]}, and no matrix instruction",)

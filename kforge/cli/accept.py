@@ -51,7 +51,7 @@ def accept(
                 f"no candidate of {given} in {written}", f"find one: {shlex.join(['kforge', 'suggest', str(given)])}"
             )
         module = options.read_candidate_path(candidate or written)
-        evidence = of_task(find_evidence(module, state), task)
+        evidence = of_task(find_evidence(module, state, task), task)
         if evidence.problem and not force:
             judge = f"`{shlex.join(['kforge', 'verify', str(given), str(module)])}`"
             right = (evidence.report or {"status": "verified"})["status"] == "verified"  # or not known yet

@@ -43,9 +43,10 @@ class Evidence:
         return (*stamps, verdict) if verdict else stamps
 
 
-def find_evidence(module: Path, state: Path) -> Evidence:
+def find_evidence(module: Path, state: Path, task: Path | None = None) -> Evidence:
     """The report on the candidate whose module file is `module`, found by the content of its files.
 
+    task: the op.py that it is to serve; what was judged against another one says nothing of it (None: any).
     A report about other texts under the same names is none: then `problem` says that the source changed since. The
     newest decides whether it passed; of those that passed alike the widest plan speaks, for a quick look after a whole
     verification takes nothing of it away.
@@ -58,6 +59,10 @@ def find_evidence(module: Path, state: Path) -> Evidence:
     if index.is_file():
         with Index(index) as opened:
             rows = opened.evaluations(module.name)
+    elsewhere = bool(rows)
+    if task is not None:
+        own = [row for row in rows if _is_of(row, task, state)]
+        rows = own or [row for row in rows if _task_path(row, state).name == task.name]  # moved, and edited since
     changed = ""
     found: list[Evidence] = []
     seen: dict[str, Candidate | None] = {}
@@ -77,8 +82,24 @@ def find_evidence(module: Path, state: Path) -> Evidence:
             break  # what was known before it is refuted
     if found:
         return max((one for one in found if _alike(one, found[0])), key=_width)
-    candidate = _needed(module)
-    return Evidence(candidate, None, None, problem=changed or f"{module} was never verified")
+    never = f"{module} was never verified"
+    if task is not None and elsewhere and not rows:
+        never += f" against {task.name}, only against another task"
+    return Evidence(_needed(module), None, None, problem=changed or never)
+
+
+def _is_of(row: EvaluationRow, task: Path, state: Path) -> bool:
+    """Whether an evaluation was of this op.py, by its place or by its text (it may have moved)."""
+    from kforge.task.load import digest_of
+
+    if _task_path(row, state).resolve() == task.resolve():
+        return True
+    return task.is_file() and _task_digest(row.folder) == digest_of(task.read_bytes())
+
+
+def _task_path(row: EvaluationRow, state: Path) -> Path:
+    path = Path(row.task)
+    return path if path.is_absolute() else state.absolute().parent / path
 
 
 def _alike(one: Evidence, newest: Evidence) -> bool:
@@ -118,9 +139,7 @@ def check_exportable(evidence: Evidence, force: bool) -> None:
 
 def _of(row: EvaluationRow, candidate: Candidate, state: Path) -> Evidence:
     report = row.report
-    path = Path(row.task)
-    if not path.is_absolute():
-        path = state.absolute().parent / path
+    path = _task_path(row, state)
     problem = ""
     fired = [d["name"] for d in report.get("detectors", ()) if d["fired"]]
     if report["status"] != "verified":

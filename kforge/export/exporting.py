@@ -76,7 +76,7 @@ def export(request: Request, emit: Emit, zygote: Zygote | None = None) -> Export
     """
     find_format(request.layout)
     check_place(request.to)
-    evidence = find_evidence(request.module, request.state)
+    evidence = find_evidence(request.module, request.state, request.task)
     check_exportable(evidence, request.force)
     task, evidence = _task(request, evidence)
     check_exportable(evidence, request.force)

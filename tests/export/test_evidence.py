@@ -122,6 +122,37 @@ def test_the_widest_plan_that_passed_alike_counts(copy: Judged) -> None:
     assert find_evidence(module, state).report["plan"] == "quick"  # type: ignore[index]
 
 
+def _judged_against(other: Path, state: Path, change: dict[str, object]) -> None:
+    """A newer run in which the same candidate was judged against another op.py."""
+    from kforge.agent.session import Session
+    from kforge.kernel.candidate import Candidate
+    from kforge.task.load import digest_of
+
+    with Index(state / "index.sqlite") as index:
+        row = index.evaluations("shift_kforge.py")[0]
+    report = replace(from_json(Report, row.report), **change)  # type: ignore[arg-type]
+    session = Session(state, other, {}, lambda kind, data: None, "verify")
+    with session.recorded():
+        session.event("task_loaded", task=other.stem, form="module", digest=digest_of(other.read_bytes()))
+        session.proposed(Candidate.read(state.parent / "out" / "shift_kforge.py"))
+        session.evaluated(report)
+        session.finish(status="wrong", verdict="untimed", exit_code=1, best=None)
+
+
+def test_what_was_judged_against_another_task_says_nothing_of_this_one(copy: Judged) -> None:
+    """Neither a wrong answer there takes a verdict here away, nor does a right one there stand for one here."""
+    task, module, state = copy
+    other = task.with_name("other.py")
+    other.write_text(task.read_text().replace("1.5", "2.5"))
+    assert "never verified against other.py, only against another task" in find_evidence(module, state, other).problem
+    _judged_against(other, state, {"status": Status.WRONG})
+    assert "it was judged wrong" in find_evidence(module, state, other).problem
+    assert find_evidence(module, state, task).problem == ""
+    moved = task.with_name("moved.py")
+    moved.write_text(task.read_text())
+    assert find_evidence(module, state, moved).problem == "", "the same text, wherever it lies"
+
+
 def test_judging_again_makes_a_changed_candidate_exportable(copy: Judged) -> None:
     """After a change and a new verification the evidence is that of the new texts."""
     task, module, state = copy

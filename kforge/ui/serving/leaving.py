@@ -38,7 +38,8 @@ class Leaving(CoreSession):
         from kforge.export.evidence import find_evidence, of_task
         from kforge.export.formats import formats_of
 
-        found = of_task(find_evidence(self.shelf.lay_out(self.shelf.candidate(candidate)), self.state), self.op)
+        laid = self.shelf.lay_out(self.shelf.candidate(candidate))
+        found = of_task(find_evidence(laid, self.state, self.op), self.op)
         return {
             "candidate": found.candidate.digest,
             "report": found.report,
@@ -59,7 +60,8 @@ class Leaving(CoreSession):
         from kforge.export import accepting
         from kforge.export.evidence import find_evidence, of_task
 
-        found = of_task(find_evidence(self.shelf.lay_out(self.shelf.candidate(candidate)), self.state), self.op)
+        laid = self.shelf.lay_out(self.shelf.candidate(candidate))
+        found = of_task(find_evidence(laid, self.state, self.op), self.op)
         if found.problem and not (force or found.verified):
             raise ExportError(f"not accepted: {found.problem}", "verify it first (F5)")
         files, folder = found.candidate.files, self.op.parent

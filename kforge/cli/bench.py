@@ -46,9 +46,13 @@ def bench(
     chosen_device = config.parse_device(device) if device else settings.device
     chosen_arch = options.parse_arch(arch, settings)
     where = workers.Where(chosen_device, chosen_arch, tuple(worker or ()), workers_, ray)
+    gate = Gate(against, save, each, chosen_plan, objective)
     if len(paths) == 1 and paths[0].suffix == ".jsonl":
         if each or against or save:
             raise UsageError("--each, --against and --save are for suites and comparisons", "leave them out")
+        if energy or objective != "speed" or part != "1/1":
+            words = "--energy, --objective and --part are not for a file of jobs"
+            raise UsageError(words, 'a job says "energy": true; split the file for shards')
         return batched(out, paths[0], where, Batch(results, resume, order, chosen_plan, chosen_arch))
     if len(paths) == 1 and paths[0].is_dir() and results:
         if each or against or save:
@@ -68,4 +72,4 @@ def bench(
         words = "--out, --resume, --order and --part are for a file of jobs, or a folder with --out"
         raise UsageError(words, "give a .jsonl file, or a folder and --out")
     title, items = compared(paths, plan=chosen_plan, arch=chosen_arch, energy=energy or objective == "energy" or None)
-    return tabled(out, title, items, where, Gate(against, save, each, chosen_plan, objective))
+    return tabled(out, title, items, where, gate)

@@ -36,6 +36,8 @@ class Batch:
             raise UsageError(f"--order {self.order}: choose done or job")
         if self.resume and self.out is None:
             raise UsageError("--resume needs --out", "a file that the shell opened for stdout cannot be read again")
+        if self.out is not None and self.out.exists() and not self.resume:
+            raise UsageError(f"{self.out} exists", "add --resume to go on with it, or choose another file")
 
 
 def appended(out: output.Output, path: Path, lines: list[Line], where: workers.Where, batch: Batch) -> int:
@@ -123,8 +125,6 @@ def _sink(out: output.Output, batch: Batch) -> Iterator[Any]:
         return
     from kforge.store.events import encode
 
-    if batch.out.exists() and not batch.resume:
-        raise UsageError(f"{batch.out} exists", "add --resume to go on with it, or choose another file")
     try:
         batch.out.parent.mkdir(parents=True, exist_ok=True)
         file: IO[str] = batch.out.open("a", encoding="utf-8")

@@ -9,6 +9,7 @@ import pytest
 
 from kforge.cli.bench_suite import parse_part, rows_of, suite_lines
 from kforge.errors import UsageError
+from tests.cli.driving import kforge
 
 OP = "import torch\n\n\ndef reference(x):\n    return {body}\n\n\ndef get_inputs():\n    return [torch.randn(4, 8)]\n"
 
@@ -48,6 +49,28 @@ def test_parts_that_are_none(text: str) -> None:
     """Anything but K/N with 1 <= K <= N is a usage error."""
     with pytest.raises(UsageError, match="not a shard"):
         parse_part(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["suite", "--out", "rows.jsonl"], "rows.jsonl exists"),
+        (["jobs.jsonl", "--out", "rows.jsonl"], "rows.jsonl exists"),
+        (["suite", "--out", "new.jsonl", "--objective", "heat"], "--objective heat: choose speed or energy"),
+        (["jobs.jsonl", "--part", "1/2"], "--energy, --objective and --part are not for a file of jobs"),
+        (["jobs.jsonl", "--energy"], "--energy, --objective and --part are not for a file of jobs"),
+    ],
+)
+def test_what_cannot_be_is_said_before_any_task_is_read(tmp_path: Path, arguments: list[str], message: str) -> None:
+    """The engine is not asked for a candidate of each task first, and no job is read."""
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "suite" / "op.py").write_text("raise SystemExit('read')\n")
+    (tmp_path / "jobs.jsonl").write_text("not read\n")
+    (tmp_path / "rows.jsonl").write_text("")
+    done = kforge("bench", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert message in line
 
 
 def test_rows_of_a_file(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kforge.agent.session import check_names
 from kforge.agent.verify import loaded
 from kforge.errors import ChildFailed, KforgeError, NoCandidate, UsageError
 from kforge.kernel.candidate import Candidate
@@ -58,6 +59,7 @@ def profile(path: Path, module: Path | None, options: ProfileOptions, tell: Call
     from kforge.task import capture, resolve_device
     from kforge.worker import Zygote
 
+    check_names(path.absolute(), options.state.absolute())
     begin = time.perf_counter()
 
     def stages(source: str) -> None:

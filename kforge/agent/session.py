@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ class Session:
 
     def __init__(self, state: Path, task: Path, options: dict[str, Any], emit: Emit, command: str = "suggest") -> None:
         runs = state.resolve() / "runs"
+        check_names(task.absolute(), state.absolute())
         with self._opening(state):
             self.log = RunLog.create(runs, task.stem)
             self.index.start_run(self.log.id, str(task), self.log.folder)
@@ -153,6 +155,18 @@ class Session:
         """Release log and index; a run that was not finished stays readable as it is."""
         self.log.close()
         self.index.close()
+
+
+def check_names(*paths: Path) -> None:
+    """UsageError for a path of bytes that are no UTF-8: the index finds runs by their paths, and compilers are given
+    them.
+    """
+    for path in paths:
+        try:
+            str(path).encode()
+        except UnicodeEncodeError as error:
+            shown = os.fsencode(path).decode(errors="backslashreplace")
+            raise UsageError(f"the path {shown} is no UTF-8", "rename it, or work in another folder") from error
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from kforge.agent.control import Control
 from kforge.agent.opening import SuggestOptions, opened
 from kforge.agent.proposers import Context, EngineProposer, Proposer, ReplayProposer
 from kforge.agent.search.tree import Node, first_line
-from kforge.agent.session import Emit
+from kforge.agent.session import Emit, check_names
 from kforge.agent.workbench import Workbench
 from kforge.environment.report import Report, Status, Verdict
 from kforge.errors import ModelError, UsageError
@@ -78,7 +78,8 @@ def find(
 
 
 def check_before(path: Path, options: SuggestOptions) -> None:
-    """Refuse what cannot be written before a long search."""
+    """Refuse what cannot be written, or recorded, before a long search."""
+    check_names(path.absolute(), options.state.absolute())
     if not options.dry_run:
         from kforge.store.outputs import check_outputs
 

@@ -10,7 +10,7 @@ import typer
 
 from kforge import config
 from kforge.config import REWARDS, SEARCHES, Config
-from kforge.errors import UsageError
+from kforge.errors import TaskError, UsageError
 
 if TYPE_CHECKING:
     from kforge.agent.chat.team import Team
@@ -96,7 +96,6 @@ def parse_usd(text: float | None) -> float | None:
 
 def parse_rules(items: list[str] | None) -> tuple[str, ...]:
     """The rules of --constraint, checked; UsageError lists what exists."""
-    from kforge.errors import TaskError
     from kforge.task.constraints import parse_constraints
 
     try:
@@ -149,9 +148,10 @@ def parse_tolerance(text: str | None) -> dict[str, float] | None:
 
 
 def check_task_path(path: Path) -> None:
-    """UsageError where there is no such file, before anything is imported for it."""
+    """TaskError where there is no such file, before anything is imported for it: a pipe is not waited for."""
     if not path.is_file():
-        raise UsageError(f"no such file: {path}", "give the task's op.py")
+        what = "not a file" if path.exists() else "no such file"
+        raise TaskError(f"{what}: {path}", "give the task's op.py")
 
 
 def read_candidate_path(path: Path) -> Path:

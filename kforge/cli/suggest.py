@@ -124,7 +124,8 @@ def _recorded(run: str | None, settings: Config) -> Path | None:
 
 
 def read_source(task: Path) -> str:
-    """The text of op.py, to be shown beside what was found; empty where it cannot be read."""
+    """The text of op.py, to be shown beside what was found; empty where it cannot be read. TaskError: no file."""
+    options.check_task_path(task)
     try:
         return task.read_text(errors="replace")
     except OSError:

@@ -22,6 +22,17 @@ CHECKED_S = 86_400.0  # a larger one once a day, since a check reads all of it; 
 ELSEWHERE = "choose another folder by KFORGE_STATE, or `state` in kforge.toml"
 
 
+class _Connection(sqlite3.Connection):
+    """Takes any text: SQLite's is UTF-8, and half a pair of surrogates (an error's message may hold one) is none."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        return super().execute(sql, [_text(value) if isinstance(value, str) else value for value in parameters])
+
+
+def _text(value: str) -> str:
+    return value.encode(errors="backslashreplace").decode()
+
+
 def numbered(folder: Path) -> list[tuple[int, str]]:
     """(number, SQL) of every migration in a folder, in order, numbered from 1 without gaps."""
     found: list[tuple[int, str]] = []
@@ -49,7 +60,9 @@ class Database:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Autocommit mode: transactions are begun by hand so that writers queue instead of failing half-way.
             place = f"{self.path.resolve().as_uri()}?immutable=1" if fixed else self.path
-            self._db = sqlite3.connect(place, timeout=30, isolation_level=None, check_same_thread=False, uri=fixed)
+            self._db = sqlite3.connect(
+                place, timeout=30, isolation_level=None, check_same_thread=False, uri=fixed, factory=_Connection
+            )
         self._db.row_factory = sqlite3.Row
         try:
             if fixed:

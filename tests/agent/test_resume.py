@@ -44,7 +44,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "kforge", *arguments]
 
 
-OPTIONS = ("soft.py", "--search", "greedy", "--evaluations", "3", "--plan", "quick")
+OPTIONS = ("soft.py", "--search", "greedy", "--evaluations", "3", "--plan", "quick", "--budget", "10m")
 
 
 def kill_at(folder: Path, kind: str, number: int, *options: str) -> Path:

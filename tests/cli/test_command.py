@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,30 @@ def test_a_missing_task_is_one_line(tmp_path: Path) -> None:
     (line,) = done.stderr.splitlines()
     assert "absent.py" in line
     assert last_object(done.stdout)["error"]["kind"] == "task"
+
+
+@pytest.mark.parametrize("command", ["suggest", "profile"])
+@pytest.mark.parametrize(
+    ("make", "name", "message"),
+    [
+        (lambda path: os.mkfifo(path), "pipe.py", "not a file: pipe.py"),
+        (lambda path: path.symlink_to(path.name), "loop.py", "no such file: loop.py"),
+        (lambda path: path.symlink_to("/dev/zero"), "zeros.py", "not a file: zeros.py"),
+        (lambda path: path.mkdir(), "folder.py", "not a file: folder.py"),
+        (lambda path: path.write_text("x = 1"), os.fsdecode(b"odd\xff.py"), r"odd\xff.py is no UTF-8"),
+    ],
+    ids=["pipe", "loop", "device", "folder", "bytes"],
+)
+def test_what_is_no_task_is_one_line(
+    tmp_path: Path, command: str, make: Callable[[Path], None], name: str, message: str
+) -> None:
+    """A pipe is not waited for, a device not read, a link to itself not followed, a name of odd bytes not tried."""
+    make(tmp_path / name)
+    done = kforge(command, name, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert message in line
+    assert not (tmp_path / ".kforge" / "runs").exists()
 
 
 def test_capture_of_a_missing_program(tmp_path: Path) -> None:

@@ -47,6 +47,16 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
         assert row.finished is not None and row.finished >= row.started
 
 
+def test_half_a_pair_of_surrogates_is_written_out(tmp_path: Path) -> None:
+    """Text that UTF-8 cannot hold (a model's JSON, an exception's message) is entered readably and ends nothing."""
+    odd = Candidate("a_kforge.py", CANDIDATE.files, proposer="model \ud800", idea="tile \udcff")
+    with Index(tmp_path / "index.sqlite") as index:
+        index.start_run("r1", "a.py", tmp_path)
+        index.add_candidate("r1", odd)
+        (row,) = index.read("SELECT proposer, idea FROM candidates")
+        assert tuple(row) == ("model \\ud800", "tile \\udcff")
+
+
 def test_runs_are_listed_newest_first_up_to_the_limit(tmp_path: Path) -> None:
     """The list begins with the latest run and honours its limit."""
     with Index(tmp_path / "i.sqlite") as index:

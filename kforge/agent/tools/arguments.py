@@ -79,12 +79,25 @@ def _inside(value: Any, kind: Mapping[str, Any], where: str) -> Any:
     if kind["type"] == "array":
         return [_checked(item, kind["items"], f"{where}[{i}]") for i, item in enumerate(value)]
     if kind["type"] == "object":
-        return {name: _checked(item, kind["additionalProperties"], f"{where}.{name}") for name, item in value.items()}
+        held = {_unicode(name, where): item for name, item in value.items()}
+        return {name: _checked(item, kind["additionalProperties"], f"{where}.{name}") for name, item in held.items()}
+    if kind["type"] == "string":
+        return _unicode(value, where)
     if kind["type"] in ("integer", "number"):
         if not abs(value) < _LARGEST:  # infinity too, which JSON writes as 1e999
             raise ToolError(f"{where} is out of range")
         return int(value) if kind["type"] == "integer" else float(value)
     return value
+
+
+def _unicode(text: str, where: str) -> str:
+    r"""Half of a pair ("\ud800") is JSON and no text: neither a file, nor the index, nor a request can hold it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start])
+        raise ToolError(f"{where} is no Unicode text: {half} at character {error.start} is half of a pair") from error
+    return text
 
 
 def _fits(value: Any, kind: str) -> bool:

@@ -106,6 +106,9 @@ def test_every_tool_can_be_offered(box: Toolbox) -> None:
         ({"name": "x", "factor": 1, "mode": None}, "mode must be a text, not null"),
         ({"name": "x", "factor": 1, "times": 1.5}, "times must be a whole number or null"),
         ({"name": "x", "factor": 1, "values": [{"a": []}]}, "values[0].a must be a whole number or a text, not a list"),
+        (r'{"name": "ab\udc00", "factor": 1}', r"name is no Unicode text: '\udc00' at character 2 is half of a pair"),
+        (r'{"name": "x", "factor": 1, "values": [{"\ud800": 1}]}', "values[0] is no Unicode text"),
+        (r'{"name": "x", "factor": 1, "values": [{"a": "\ud800"}]}', "values[0].a is no Unicode text"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: str | dict[str, Any], said: str) -> None:

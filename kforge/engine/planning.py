@@ -27,6 +27,7 @@ from kforge.engine.graph.strides import Seen
 from kforge.engine.graph.tensors import Tensor
 from kforge.engine.handlers.indexing import check_order
 from kforge.engine.partition import partition
+from kforge.engine.switches import OURS, Switches
 from kforge.errors import KforgeError, NoCandidate
 
 if TYPE_CHECKING:
@@ -38,28 +39,13 @@ Made = tuple[Plan, list[Program]]
 def make_plan(
     task: Task,
     capture: Capture,
+    switches: Switches = OURS,
     variants: Callable[[], list[Any]] | None = None,
     resized: Resized | None = None,
-    *,
-    library: bool = False,
-    scheme: str = "",
-    halved: bool = False,
-    last: bool = False,
-    own: bool = False,
-    shared: bool = False,
-    rowwise: bool = False,
-    implicit: bool = False,
-    gathered: bool = False,
-    joined: bool = False,
-    attention: bool = False,
-    apart: bool = False,
-    carried: bool = False,
 ) -> Made:
-    """Everything about the task that all candidates share.
+    """Everything about the task that all candidates planned this way share.
 
-    variants, resized: as import_graph has them; library, scheme, halved, last, own, shared, implicit, gathered,
-    joined: as Importer has them; apart: results of rows are kernels of their own; carried: sums over rows are taken
-    along by another one.
+    variants, resized: as import_graph has them.
     """
     import torch
 
@@ -78,25 +64,16 @@ def make_plan(
         constants=known_constants(capture),
         variants=variants,
         pinned=user.fixed,
-        library=library,
-        scheme=scheme,
-        halved=halved,
-        last=last,
-        own=own,
-        shared=shared,
-        rowwise=rowwise,
-        implicit=implicit,
-        gathered=gathered,
-        joined=joined,
-        attention=_buffers(task, refs, names) if attention else None,
         resized=resized or partial(graph_at, task, capture),
+        switches=switches,
+        contents=_buffers(task, refs, names),
     )
     state = take_updates(task, capture, graph)
     for k in state.returned:
         graph.outputs[k] = Leaf(leaf_name(state, k))  # type: ignore[call-overload]
     labels, orders = _outputs(module, graph)
     updates = new_values(state)
-    parts = partition(graph, labels, _identifier(task.name), orders, updates, apart, carried)
+    parts = partition(graph, labels, _identifier(task.name), orders, updates, switches.apart, switches.carried)
     check_order(parts.programs, any(c.name == "deterministic" for c in task.constraints))
     parts.programs, beside = settle(state, parts.programs, [b for _, b in updates])
     parts.temporaries += beside

@@ -22,6 +22,7 @@ from kforge.engine.graph.ir import Program
 from kforge.engine.graph.probing import Resized
 from kforge.engine.graph.state import refuse_views
 from kforge.engine.planning import Made, graph_at, make_plan, names_of, variants_of
+from kforge.engine.switches import OURS, Switches
 from kforge.errors import NoCandidate
 from kforge.kernel.candidate import Candidate
 
@@ -76,9 +77,9 @@ def _propose(
             written[id(plan)] = plan, [kernels_for(p, plan.types, p.name, target) for p in programs]
         return written[id(plan)][1]
 
-    def planned(**how: Any) -> list[Made]:
+    def planned(switches: Switches) -> list[Made]:
         try:
-            return [make_plan(task, capture, variants, resized, **how)]
+            return [make_plan(task, capture, switches, variants, resized)]
         except NoCandidate as error:
             refused.append(error)
             return []
@@ -87,11 +88,11 @@ def _propose(
         calls = [lowering(step, capture.precision.value) for step in made[0].parts.calls]
         return _seconds(offers(*made)) + sum(call.seconds for call in calls)
 
-    plans = planned()
+    plans = planned(OURS)
     if plans and worthwhile(plans[0][1], target):
-        plans += planned(apart=True)
+        plans += planned(Switches(apart=True))
     if plans and pair_of(plans[0][1]):
-        plans += [made for made in planned(carried=True) if all(offers(*made))]
+        plans += [made for made in planned(Switches(carried=True)) if all(offers(*made))]
     plans.sort(key=lambda made: _seconds(offers(*made)))
     others, own_first = library_plans(capture, arch, device, planned, lambda made: _seconds(offers(*made)))
     plans = [*plans, *others] if own_first else [*others, *plans]

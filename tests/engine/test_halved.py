@@ -14,6 +14,7 @@ from kforge.engine.calls import halved, precision
 from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
 from kforge.engine.proposing import make_plan
+from kforge.engine.switches import Switches
 from kforge.task import capture
 from tests.engine.support import function_task, load_model
 from tests.engine.test_precision import tf32
@@ -81,7 +82,7 @@ def test_errors(case: str, tmp_path: Path) -> None:
     body, function, x_shape, w_shape = CASES[case]
     inputs = f"torch.randn{x_shape}, torch.randn{w_shape}, torch.randn(5)"
     task = function_task(f"return {body}", inputs, tmp_path, "x, w, b")
-    plan, programs = make_plan(task, capture(task), library=True, halved=True)
+    plan, programs = make_plan(task, capture(task), Switches(library=True, halved=True))
     choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
     calls = [precision.lowering(step) for step in plan.parts.calls]
     model = load_model(write_candidate(plan, choices, "a test", None, calls), tmp_path)()
@@ -109,7 +110,7 @@ def test_small_ones_are_left_to_the_library(tmp_path: Path, monkeypatch: pytest.
     body, function, x_shape, w_shape = CASES["strided"]
     inputs = f"torch.randn{x_shape}, torch.randn{w_shape}, torch.randn(5)"
     task = function_task(f"return {body}", inputs, tmp_path, "x, w, b")
-    plan, programs = make_plan(task, capture(task), library=True, halved=True)
+    plan, programs = make_plan(task, capture(task), Switches(library=True, halved=True))
     choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
     calls = [precision.lowering(step) for step in plan.parts.calls]
     model = load_model(write_candidate(plan, choices, "a test", None, calls), tmp_path)()
@@ -122,7 +123,7 @@ def test_channels_last_chain(tmp_path: Path) -> None:
     body = "return F.relu(F.conv2d(F.relu(F.conv2d(x, w, b)), u))"
     inputs = "torch.randn(2, 34, 6, 7), torch.randn(5, 34, 3, 3), torch.randn(5), torch.randn(4, 5, 2, 1)"
     task = function_task(body, inputs, tmp_path, "x, w, b, u")
-    plan, programs = make_plan(task, capture(task), library=True, last=True)
+    plan, programs = make_plan(task, capture(task), Switches(library=True, last=True))
     choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
     calls = [precision.lowering(step) for step in plan.parts.calls]
     candidate = write_candidate(plan, choices, "a test", None, calls)
@@ -140,7 +141,7 @@ def test_two_convolutions_by_halves(tmp_path: Path) -> None:
     body = "return F.conv2d(F.conv2d(x, w, padding=1).relu(), u, stride=2).relu()"
     inputs = "torch.randn(2, 34, 6, 7), torch.randn(5, 34, 3, 3), torch.randn(4, 5, 2, 1)"
     task = function_task(body, inputs, tmp_path, "x, w, u")
-    plan, programs = make_plan(task, capture(task), library=True, halved=True)
+    plan, programs = make_plan(task, capture(task), Switches(library=True, halved=True))
     choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
     calls = [precision.lowering(step) for step in plan.parts.calls]
     model = load_model(write_candidate(plan, choices, "a test", None, calls), tmp_path)()

@@ -12,6 +12,7 @@ from kforge.engine.calls import halved, implicit, precision
 from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
 from kforge.engine.proposing import make_plan, propose
+from kforge.engine.switches import Switches
 from kforge.task import capture
 from tests.engine.support import function_task, load_model
 from tests.engine.test_precision import tf32
@@ -38,7 +39,7 @@ def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(halved, "SMALL", 0)
     body = "return F.conv2d(x, w, padding=(1, 0), dilation=(2, 1)) * 2 + 1"
     task = function_task(body, "torch.randn(2, 20, 6, 12), torch.randn(70, 20, 3, 3)", tmp_path, "x, w")
-    plan, programs = make_plan(task, capture(task), library=True, implicit=True)
+    plan, programs = make_plan(task, capture(task), Switches(library=True, implicit=True))
     choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
     model = load_model(
         write_candidate(plan, choices, "a test", None, [precision.lowering(s) for s in plan.parts.calls]), tmp_path

@@ -10,6 +10,7 @@ import torch
 from kforge.engine import cost
 from kforge.engine.families import broadcast
 from kforge.engine.proposing import make_plan
+from kforge.engine.switches import Switches
 from kforge.task import Call, Task, capture
 from tests.engine.support import compare, forced, function_task, load_model, proposals, task_from
 
@@ -72,7 +73,7 @@ def test_instance_norm_of_other_sizes(tmp_path: Path) -> None:
 def test_few_long_rows_are_reduced_apart(tmp_path: Path) -> None:
     """Where few rows are too long to be held, their results come first and a pointwise kernel does the rest."""
     task = function_task("return F.layer_norm(x, x.shape[1:])", "torch.randn(2, 4, 64, 128)", tmp_path)
-    programs = make_plan(task, capture(task), apart=True)[1]
+    programs = make_plan(task, capture(task), Switches(apart=True))[1]
     assert [bool(p.reductions) for p in programs] == [True, False]
     [first, *_] = proposals(task)
     assert first.files["op_kforge.cu"].count("__global__") >= 2

@@ -13,6 +13,7 @@ from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import product_merged
 from kforge.engine.handlers import products
 from kforge.engine.proposing import make_plan
+from kforge.engine.switches import Switches
 from kforge.task import capture
 from tests.engine.support import function_task, load_model, proposals, task_from
 
@@ -40,7 +41,7 @@ def candidate_model(scheme: str, body: str, inputs: str, folder: Path) -> Any:
     """ModelNew with its products by `scheme`, whatever the precision of the task."""
     task = function_task(f"return {body}", inputs, folder, "x, w")
     found = capture(task)
-    plan, programs = make_plan(task, found, library=True, scheme=scheme)
+    plan, programs = make_plan(task, found, Switches(library=True, scheme=scheme))
     from kforge.engine.families import Target, kernels_for
 
     choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
@@ -177,7 +178,7 @@ def test_weights_of_layers_are_prepared(tmp_path: Path) -> None:
         "\n\ndef get_init_inputs():\n    return []\n"
     )
     task = task_from(text, tmp_path)
-    plan, _ = make_plan(task, capture(task), library=True, scheme="converted")
+    plan, _ = make_plan(task, capture(task), Switches(library=True, scheme="converted"))
     layer, product = (precision.lowering(step).helpers[-1] for step in plan.parts.calls)
     assert "= rows_in_halves(a)" in layer and "prepared(b, lambda weight: rows_in_halves(weight))" in layer
     assert "= rows_in_halves(a)" in product and "= columns_in_halves(b)" in product

@@ -15,6 +15,7 @@ from kforge.engine.families import Target, kernels_for
 from kforge.engine.families.product_cost import divided, shares_for
 from kforge.engine.handlers import tensorcores
 from kforge.engine.proposing import make_plan
+from kforge.engine.switches import Switches
 from kforge.errors import EmulatorError
 from kforge.kernel import Kernel, overrides
 from kforge.kernel.candidate import Candidate
@@ -87,7 +88,7 @@ def test_other_sizes_and_clusters(tmp_path: Path) -> None:
 
 def planned(task: Task, arch: str, **how: bool) -> tuple[Candidate, KernelCode]:
     """The first candidate of a plan with our products, and its product."""
-    plan, programs = make_plan(task, capture(task), own=True, **how)
+    plan, programs = make_plan(task, capture(task), Switches(own=True, **how))
     choices = [kernels_for(p, plan.types, p.name, Target(arch=arch))[:1] for p in programs]
     return write_candidate(plan, choices, "a test", None), choices[0][0]
 

@@ -12,6 +12,7 @@ from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
 from kforge.engine.handlers.transposed import phases
 from kforge.engine.proposing import make_plan
+from kforge.engine.switches import Switches
 from kforge.kernel.candidate import Candidate
 from kforge.task import Call, Task, capture
 from tests.engine.support import compare, function_task
@@ -32,7 +33,7 @@ CALLS = {"conv3d": 1, "conv2d": 2 + 4, "conv1d": 2}
 
 def planned(task: Task) -> Candidate:
     """The first candidate of the plan that gathers."""
-    plan, programs = make_plan(task, capture(task), library=True, gathered=True)
+    plan, programs = make_plan(task, capture(task), Switches(library=True, gathered=True))
     choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
     return write_candidate(plan, choices, "a test", None, [lowering(step) for step in plan.parts.calls])
 

@@ -18,6 +18,7 @@ from kforge.engine.emit.writer import write_candidate
 from kforge.engine.families import Target, kernels_for
 from kforge.engine.handlers import products, tensorcores
 from kforge.engine.proposing import make_plan
+from kforge.engine.switches import Switches
 from kforge.kernel import overrides, target_arch
 from kforge.kernel.candidate import Candidate
 from kforge.task import Call, Precision, Task, capture, matmul_precision
@@ -79,7 +80,7 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def candidate_of(task: Task, **how: Any) -> Candidate:
     """The first candidate whose library steps are done in this way."""
-    plan, programs = make_plan(task, capture(task, 0, "cuda:0"), library=True, **how)
+    plan, programs = make_plan(task, capture(task, 0, "cuda:0"), Switches(library=True, **how))
     choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
     return write_candidate(plan, choices, "a test", None, [precision.lowering(step) for step in plan.parts.calls])
 
@@ -311,7 +312,7 @@ def test_own_product_sizes(way: str, own_products: Callable[[str, str], tuple[Ta
 def planned_model(task: Task, folder: Path, **how: bool) -> Any:
     """The first module of a plan with products of ours, on whatever tensor cores there are."""
     hopper = torch.cuda.get_device_capability() == (9, 0)
-    plan, programs = make_plan(task, capture(task, 0, "cuda:0"), own=True, **how)
+    plan, programs = make_plan(task, capture(task, 0, "cuda:0"), Switches(own=True, **how))
     target = Target(arch="sm_90a" if hopper else "sm_80")
     choices = [kernels_for(p, plan.types, p.name, target)[:1] for p in programs]
     return load_model(write_candidate(plan, choices, "a test", None), folder)()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from kforge.engine.calls.attention import ATTENTION
 from kforge.engine.calls.backends import backend
 from kforge.engine.calls.converted import CONVERTED
 from kforge.engine.calls.precision import BY_PRECISION, MERGED, lowering
+from kforge.engine.switches import Switches
 
 if TYPE_CHECKING:
     from kforge.engine.emit.forwardcode import Plan
@@ -18,14 +20,15 @@ if TYPE_CHECKING:
     from kforge.task import Capture
 
     Made = tuple[Plan, list[Program]]
+    Planned = Callable[[Switches], list[Made]]
 
 
 def library_plans(
-    capture: Capture, arch: str, device: str, planned: Callable[..., list[Made]], seconds: Callable[[Made], float]
+    capture: Capture, arch: str, device: str, planned: Planned, seconds: Callable[[Made], float]
 ) -> tuple[list[Made], bool]:
     """Plans with library calls, the fastest as predicted first, and whether kernels of ours alone go before them.
 
-    planned: a plan with some switches of the importer, or none where it is refused; seconds: of a plan's own kernels.
+    planned: the plan made this way, or none where it is refused; seconds: of a plan's own kernels.
     Convolutions are left to the library in torch's memory format, channels-last and by halves, and in other forms
     (handlers/transposed.py, flattened.py); products by the scheme of the task's precision. What is as accurate as TF32
     has no baseline on a CPU, and is for a GPU alone.
@@ -35,36 +38,37 @@ def library_plans(
     on_gpu = device.startswith("cuda")
     scheme = BY_PRECISION[capture.precision.value]
     scheme = scheme if multiplies and (scheme == "split" or on_gpu) else ""
-    switches: list[Mapping[str, Any]] = []
+    plain = Switches(library=True)
+    as_precise = replace(plain, scheme=scheme)
+    ways = []
     if convolves:
-        switches.append({})
+        ways.append(plain)
     if scheme:
-        switches.append({"scheme": scheme})
+        ways.append(as_precise)
     if scheme == "split" and arch == "sm_90a" and (on_gpu or 3 * _work(capture, 4) <= EMULATED):
-        switches.append({"scheme": MERGED})
+        ways.append(replace(plain, scheme=MERGED))
     if scheme == "scaled" and arch == "sm_90a":
-        switches.append({"scheme": CONVERTED})
+        ways.append(replace(plain, scheme=CONVERTED))
     attends = multiplies and any("_softmax" in str(n.target) for n in capture.graph.nodes)
     if attends:
-        switches += [{"attention": True, "scheme": scheme}] + ([{"attention": True}] if scheme else [])
+        ways += [replace(as_precise, attention=True)] + ([replace(plain, attention=True)] if scheme else [])
     if convolves and on_gpu:
-        switches += [{"halved": True, "scheme": scheme}, {"last": True, "scheme": scheme}]
+        ways += [replace(as_precise, halved=True), replace(as_precise, last=True)]
     owned = bool(convolves) and on_gpu and arch == "sm_90a"
     if owned:
-        switches.append({"implicit": True, "scheme": scheme})
+        ways.append(replace(as_precise, implicit=True))
     if on_gpu and any(map(_gathers, convolves)):
-        gathers: Mapping[str, Any] = {"gathered": True, "scheme": scheme}
-        switches += [gathers, {**gathers, "last": True}, {**gathers, "halved": True}]
-        switches += [{**gathers, "implicit": True}] if owned else []
+        gathers = replace(as_precise, gathered=True)
+        ways += [gathers, replace(gathers, last=True), replace(gathers, halved=True)]
+        ways += [replace(gathers, implicit=True)] if owned else []
     if shares(capture.graph.nodes, on_gpu):
-        switches += [{"joined": True, "scheme": scheme}]
-        switches += [{"joined": True, "scheme": scheme, "attention": True}] if attends else []
+        joins = replace(as_precise, joined=True)
+        ways += [joins, *([replace(joins, attention=True)] if attends else [])]
     found = []
-    for switch in switches:
-        made = planned(library=True, **switch)
-        wanted = {ATTENTION} if switch.get("attention") else set()
-        plain = not switch or switch.get("gathered") or (switch.get("joined") and not wanted)
-        found += [m for m in made if (plain or wanted <= _schemes(m) != {""}) and _served(m, arch)]
+    for way in ways:
+        wanted = {ATTENTION} if way.attention else set()
+        any_call = way == plain or way.gathered or (way.joined and not way.attention)
+        found += [m for m in planned(way) if (any_call or wanted <= _schemes(m) != {""}) and _served(m, arch)]
 
     def total(made: Made) -> float:
         calls = made[0].parts.calls
@@ -79,7 +83,7 @@ EMULATED = 100_000_000
 """Operations that the emulator multiplies in half a second."""
 
 
-def own_plans(capture: Capture, arch: str, device: str, planned: Callable[..., list[Made]]) -> list[Made]:
+def own_plans(capture: Capture, arch: str, device: str, planned: Planned) -> list[Made]:
     """Plans whose products in 16 bits are kernels of ours (families/product.py), from Ampere on: whole, reduced over
     their rows by the same kernel, and in shares of the depth where that is predicted to be faster."""
     from kforge.engine.families.product import multiplies
@@ -87,12 +91,12 @@ def own_plans(capture: Capture, arch: str, device: str, planned: Callable[..., l
     work, older = _work(capture, 2), processor_of(arch) < 80
     if not work or older or (not device.startswith("cuda") and work > EMULATED):
         return []
-    ways: list[Mapping[str, bool]] = [{}]
+    ways = [Switches(own=True)]
     if any(map(_in_shares, _products(capture, 2))):
-        ways.append({"shared": True})
-    found = [made for way in ways for made in planned(own=True, **way) if any(map(multiplies, made[1]))]
+        ways.append(Switches(own=True, shared=True))
+    found = [made for way in ways for made in planned(way) if any(map(multiplies, made[1]))]
     if any(p.reductions for made in found for p in made[1]):
-        for made in planned(own=True, rowwise=True):
+        for made in planned(Switches(own=True, rowwise=True)):
             by_rows = any(multiplies(p) and p.reductions for p in made[1])
             found += [made] if by_rows and all(_covered(p, arch) for p in made[1]) else []
     return found

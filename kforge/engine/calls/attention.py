@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from kforge.engine.emit.kernelcode import KernelCode, render
-from kforge.engine.graph.ir import Program
+from kforge.engine.emit.kernelcode import KernelCode, alone, render
 
 if TYPE_CHECKING:
     from kforge.engine.calls.vendor import CallStep, Lowering
@@ -91,18 +90,14 @@ def _written(value: object) -> str:
 
 
 def _kernel(name: str, source: str, grid: str, biased: bool, strided: tuple[str, ...]) -> KernelCode:
-    return KernelCode(
-        name=name,
-        program=Program(name, (), (), ()),
-        schedule=ATTENTION,
-        idea="",
-        text=render(f"cuda/{source}.cu.j2", name=name, biased=biased, shares=SHARES),
-        template=("T", "WARPS"),
-        helpers=frozenset(),
-        sizes={},
+    return alone(
+        name,
+        ATTENTION,
+        render(f"cuda/{source}.cu.j2", name=name, biased=biased, shares=SHARES),
+        (),
+        {"WARPS": 8},
         grid=grid,
         block="32 * WARPS",
-        constants={"WARPS": 8},
         tune={"WARPS": (8, 4)},
         types={"T": "k"},
         strided=strided,

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kforge.engine.calls.vendor import CallStep, Lowering
-from kforge.engine.emit.kernelcode import KernelCode, render
-from kforge.engine.graph.ir import Program
+from kforge.engine.emit.kernelcode import KernelCode, alone, render
 
 if TYPE_CHECKING:
     from kforge.engine.emit.hostcode import Host
@@ -81,18 +80,5 @@ def lowering(step: CallStep, seconds: float) -> Lowering:
 def _kernel(
     name: str, source: str, grid: str, block: str, constants: dict[str, int], strided: tuple[str, ...]
 ) -> KernelCode:
-    return KernelCode(
-        name=name,
-        program=Program(name, (), (), ()),
-        schedule=CHAIN,
-        idea="",
-        text=render(f"cuda/{source}.cu.j2", name=name),
-        template=tuple(constants),
-        helpers=frozenset(),
-        sizes={},
-        grid=grid,
-        block=block,
-        constants=dict(constants),
-        tune={},
-        strided=strided,
-    )
+    text = render(f"cuda/{source}.cu.j2", name=name)
+    return alone(name, CHAIN, text, (), constants, grid=grid, block=block, strided=strided)

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kforge.engine.calls.vendor import TF32_RATE, CallStep, Lowering, Operand
-from kforge.engine.emit.kernelcode import Constant, KernelCode, render
-from kforge.engine.graph.ir import Program
+from kforge.engine.emit.kernelcode import Constant, KernelCode, alone, render
 
 if TYPE_CHECKING:
     from kforge.engine.emit.hostcode import Host
@@ -104,28 +103,14 @@ def _is_weight(operand: Operand) -> bool:
 
 def _kernel(kind: str) -> KernelCode:
     """ "scale" finds the common scale of an operand, "once" converts it."""
-    template: tuple[str, ...] = ("BLOCK",)
     constants: dict[str, Constant] = {"BLOCK": 256}
     tune: dict[str, tuple[Constant, ...]] = {}
     require: dict[str, str] = {}
     name, grid, block = "common_scale", "max(1, ceil_div(columns, BLOCK))", "BLOCK"
     if kind == "once":
-        name, template, constants = "halve_at_once", ("WARPS", "VEC"), {"WARPS": 8, "VEC": 4}
+        name, constants = "halve_at_once", {"WARPS": 8, "VEC": 4}
         tune = {"WARPS": (8, 4, 16), "VEC": (4, 2, 1)}
         grid, block = "(ceil_div(columns, 32 * VEC), ceil_div(depth, share))", "32 * WARPS"
         require = {"VEC": "aligned(x, 4 * VEC) and aligned(halves, 2 * VEC) and columns % VEC == 0"}
-    return KernelCode(
-        name=name,
-        program=Program(name, (), (), ()),
-        schedule=CONVERTED,
-        idea="",
-        text=render(f"cuda/halves_{kind}.cu.j2", name=name, samples=SAMPLES),
-        template=template,
-        helpers=frozenset({"pack", "halves"}),
-        sizes={},
-        grid=grid,
-        block=block,
-        constants=constants,
-        tune=tune,
-        require=require,
-    )
+    text, helpers = render(f"cuda/halves_{kind}.cu.j2", name=name, samples=SAMPLES), ("pack", "halves")
+    return alone(name, CONVERTED, text, helpers, constants, grid=grid, block=block, tune=tune, require=require)

@@ -16,8 +16,7 @@ from typing import Any
 
 from kforge.engine.calls.vendor import CallStep, Lowering
 from kforge.engine.emit.hostcode import Host
-from kforge.engine.emit.kernelcode import Constant, KernelCode, render
-from kforge.engine.graph.ir import Program
+from kforge.engine.emit.kernelcode import Constant, KernelCode, alone, render
 
 HALVED = "halved"
 ROOM = 26  # binary orders that a half holds with all its bits, from the largest value to small ones that matter
@@ -109,37 +108,24 @@ def _form(kernel: Sequence[int], keywords: Mapping[str, object]) -> str:
 
 
 def _kernel(kind: str, name: str, facts: Mapping[str, Any], channels: int) -> KernelCode:
-    template: tuple[str, ...] = ("BLOCK",)
     constants: dict[str, Constant] = {"BLOCK": 256}
     tune: dict[str, tuple[Constant, ...]] = {}
     require: dict[str, str] = {}
     grid = "filters"
     source = f"halves_{kind}"
     if kind == "images" and facts["last"]:
-        source, template = "halves_images_last", ("BLOCK", "CHANNELS", "POINTS", "VEC")
+        source = "halves_images_last"
         constants = {"BLOCK": 256, "CHANNELS": channels, "POINTS": min(256, 4096 // channels), "VEC": 2}
         tune = {"VEC": (2, 1)}
         require = {"VEC": "channels % VEC == 0"}
         grid = "(ceil_div(points, POINTS) * ceil_div(channels, CHANNELS), images)"
     elif kind == "images":
-        template, constants = ("BLOCK", "ITEMS", "VEC"), {"BLOCK": 256, "ITEMS": 4, "VEC": 4}
+        constants = {"BLOCK": 256, "ITEMS": 4, "VEC": 4}
         tune = {"BLOCK": (256, 128, 512), "ITEMS": (4, 8, 2), "VEC": (4, 2, 1)}
         require = {"VEC": "aligned(x, 4 * VEC) and aligned(halves, 2 * VEC) and size % VEC == 0"}
         grid = "(ceil_div(size, BLOCK * ITEMS * VEC), images)"
     elif kind == "outputs":
         grid = "(64, images)"
-    return KernelCode(
-        name=name,
-        program=Program(name, (), (), ()),
-        schedule=HALVED,
-        idea="",
-        text=render(f"cuda/{source}.cu.j2", name=name, least=LEAST_EXPONENT, **{"padded": 0, **facts}),
-        template=template,
-        helpers=frozenset({"pack", "halves", "counted"}),
-        sizes={},
-        grid=grid,
-        block="BLOCK",
-        constants=constants,
-        tune=tune,
-        require=require,
-    )
+    text = render(f"cuda/{source}.cu.j2", name=name, least=LEAST_EXPONENT, **{"padded": 0, **facts})
+    helpers = ("pack", "halves", "counted")
+    return alone(name, HALVED, text, helpers, constants, grid=grid, block="BLOCK", tune=tune, require=require)

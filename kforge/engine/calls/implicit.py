@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from kforge.engine.calls import halved
 from kforge.engine.calls.vendor import CallStep, Lowering
-from kforge.engine.emit.kernelcode import Constant, KernelCode, render
-from kforge.engine.graph.ir import Program
+from kforge.engine.emit.kernelcode import Constant, KernelCode, alone, render
 
 if TYPE_CHECKING:
     from kforge.engine.emit.hostcode import Host
@@ -154,17 +153,13 @@ def _kernel(kind: str, name: str, facts: Mapping[str, object], frame: Frame) -> 
         return halved._kernel(kind, name, facts, STEP)
     channels = min(STEP, frame.padded)
     constants: dict[str, Constant] = {"BLOCK": 256, "CHANNELS": channels, "POINTS": min(256, 4096 // channels)}
-    return KernelCode(
-        name=name,
-        program=Program(name, (), (), ()),
-        schedule=IMPLICIT,
-        idea="",
-        text=render("cuda/halves_images_padded.cu.j2", name=name, **facts),
-        template=tuple(constants),
-        helpers=frozenset({"pack", "halves", "counted"}),
-        sizes={},
+    return alone(
+        name,
+        IMPLICIT,
+        render("cuda/halves_images_padded.cu.j2", name=name, **facts),
+        ("pack", "halves", "counted"),
+        constants,
         grid="(ceil_div(frame_d * frame_h * frame_w, POINTS) * ceil_div(padded, CHANNELS), images)",
         block="BLOCK",
-        constants=constants,
         tune={"POINTS": (256, 128, 64, 32)},
     )

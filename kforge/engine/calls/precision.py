@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from kforge.engine.calls import attention, bands, batches, chains, converted, halved, implicit
 from kforge.engine.calls.vendor import INTEGER, RATES, TF32_RATE, CallStep, Lowering, Operand, integers, plain
 from kforge.engine.emit.hostcode import Host
-from kforge.engine.emit.kernelcode import Constant, KernelCode, render
+from kforge.engine.emit.kernelcode import Constant, KernelCode, alone, render
 from kforge.engine.families import product_merged
 from kforge.engine.families.product_parts import PROCESSORS as PROCESSORS_OF
-from kforge.engine.graph.ir import Program
 
 PROCESSORS = 132
 LEAST_DEPTH = 512  # of a product as accurate as in single precision: sums of one sign of 100 values are not
@@ -168,11 +167,10 @@ def kernel(kind: str, scheme: Scheme, left: bool = True, batched: bool = False, 
     names = {"rows": f"halve_{side}_rows", "columns": f"halve_{side}_columns", "ranges": "column_ranges"}
     name = names.get(kind, "mend_batches" if batched else "mend_tiles")
     name = "halve_rows" if kind == "rows" and scheme.name == converted.CONVERTED else name
-    low_first, counts = left and scheme.low, kind == "ranges"
+    low_first = left and scheme.low
     order = "low then high" if low_first else "high then low"
     how = {"low": scheme.low, "low_first": low_first, "order": order, "batched": batched, "peak": peak}
     text = render(f"cuda/{_CODE[kind]}.cu.j2", name=name, **how)
-    template: tuple[str, ...] = ("WARPS", "VEC")
     constants: dict[str, Constant] = {"WARPS": 8, "VEC": 4}
     tune: dict[str, tuple[Constant, ...]] = {"WARPS": (8, 4, 16), "VEC": (4, 2, 1)}
     grid, block = "(ceil_div(columns, 32 * VEC), ceil_div(depth, share))", "32 * WARPS"
@@ -180,30 +178,15 @@ def kernel(kind: str, scheme: Scheme, left: bool = True, batched: bool = False, 
     if kind == "columns":
         grid = "(ceil_div(width, 32 * VEC), ceil_div(padded, share))"
     elif kind == "rows":
-        template, constants = ("BLOCK", "VEC"), {"BLOCK": 256, "VEC": 4}
+        constants = {"BLOCK": 256, "VEC": 4}
         tune = {"BLOCK": (256, 128, 512), "VEC": (4, 2, 1)}
         grid, block = "rows", "BLOCK"
         require = {"VEC": "aligned(x, 4 * VEC) and depth % VEC == 0"}
     elif kind == "mend":
-        template, constants, tune, require = ("BLOCK",), {"BLOCK": 256}, {}, {}
+        constants, tune, require = {"BLOCK": 256}, {}, {}
         grid, block = f"{'batches * ' if batched else ''}ceil_div(rows, 64) * ceil_div(columns, 64)", "BLOCK"
-    return KernelCode(
-        name=name,
-        program=Program(name, (), (), ()),
-        schedule=scheme.name,
-        idea="",
-        text=text,
-        template=template,
-        helpers=frozenset(
-            {"pack", "halves", *(["halves_low"] if scheme.low else []), *(["counted"] if counts else [])}
-        ),
-        sizes={},
-        grid=grid,
-        block=block,
-        constants=constants,
-        tune=tune,
-        require=require,
-    )
+    helpers = ["pack", "halves", *(["halves_low"] if scheme.low else []), *(["counted"] if kind == "ranges" else [])]
+    return alone(name, scheme.name, text, helpers, constants, grid=grid, block=block, tune=tune, require=require)
 
 
 PRODUCT = '''\

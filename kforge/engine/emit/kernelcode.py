@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -76,6 +76,27 @@ class KernelCode:
     def passed(self) -> list[str]:
         """The buffers that are passed as pointers."""
         return [b.name for b in self.program.buffers] if self.pointers is None else list(self.pointers)
+
+
+def alone(
+    name: str, schedule: str, text: str, helpers: Iterable[str], constants: Mapping[str, Constant], **more: Any
+) -> KernelCode:
+    """A kernel that belongs to no program: what is done to a call's operands and results. more: as KernelCode has it.
+
+    Its template parameters are its types, then its constants; its sizes are up to the module that calls it.
+    """
+    return KernelCode(
+        name=name,
+        program=Program(name, (), (), ()),
+        schedule=schedule,
+        idea="",
+        text=text,
+        template=(*more.get("types", ()), *constants),
+        helpers=frozenset(helpers),
+        sizes={},
+        constants=constants,
+        **more,
+    )
 
 
 @lru_cache(maxsize=1)
@@ -157,4 +178,4 @@ def name_loops(sizes: Sizes, program: Program) -> None:
             sizes.add(size.name, Poly.of(size))
 
 
-__all__ = ["KernelCode", "Size", "parameters", "render", "row_sizes", "wrap"]
+__all__ = ["KernelCode", "Size", "alone", "parameters", "render", "row_sizes", "wrap"]

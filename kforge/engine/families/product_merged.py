@@ -7,8 +7,7 @@ depth is divided into shares, whose sums another kernel adds up.
 
 from __future__ import annotations
 
-from kforge.engine.emit.kernelcode import KernelCode, render
-from kforge.engine.graph.ir import Program
+from kforge.engine.emit.kernelcode import KernelCode, alone, render
 
 RATE = 5.5e14  # operations a second on an H200, all three products counted
 PROCESSORS = 132
@@ -38,39 +37,21 @@ def merged(left_rows: bool, right_rows: bool, batched: bool = False, shared: boo
     tiles = "ceil_div(rows, 128 * CLUSTER) * ceil_div(width, 128)"
     tiles += " * batches" if batched else " * shares" if shared else ""
     how = {"left_along": left_rows, "right_along": right_rows, "batched": batched, "shared": shared}
-    return KernelCode(
-        name=name,
-        program=Program("merged", (), (), ()),
-        schedule="merged",
-        idea="",
-        text=render("cuda/product_merged.cu.j2", name=name, **how),
-        template=("STAGES", "CLUSTER", "GROUP"),
-        helpers=frozenset(
-            {"pack", "product", "product_f16", "hopper", "merged", f"boxes_{3 if batched else 2}d", *along}
-        ),
-        sizes={},
+    return alone(
+        name,
+        "merged",
+        render("cuda/product_merged.cu.j2", name=name, **how),
+        ("pack", "product", "product_f16", "hopper", "merged", f"boxes_{3 if batched else 2}d", *along),
+        {"STAGES": 6, "CLUSTER": 1, "GROUP": 8},
         grid=f"min({tiles}, processors // CLUSTER) * CLUSTER",
         block="384",
         shared=f"STAGES * 32768 + {SHARED}",
         cluster="CLUSTER",
-        constants={"STAGES": 6, "CLUSTER": 1, "GROUP": 8},
         tune={"STAGES": (6, 5, 4), "CLUSTER": (1, 2), "GROUP": (8, 16, 4)},
     )
 
 
 def adding() -> KernelCode:
     """The kernel that adds shares up, always in the same order."""
-    return KernelCode(
-        name="add_shares",
-        program=Program("add_shares", (), (), ()),
-        schedule="merged",
-        idea="",
-        text=render("cuda/product_shares.cu.j2"),
-        template=("BLOCK",),
-        helpers=frozenset(),
-        sizes={},
-        grid="ceil_div(n, BLOCK)",
-        block="BLOCK",
-        constants={"BLOCK": 256},
-        tune={"BLOCK": (256, 128, 512)},
-    )
+    text, tune = render("cuda/product_shares.cu.j2"), {"BLOCK": (256, 128, 512)}
+    return alone("add_shares", "merged", text, (), {"BLOCK": 256}, grid="ceil_div(n, BLOCK)", block="BLOCK", tune=tune)

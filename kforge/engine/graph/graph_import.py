@@ -33,6 +33,7 @@ from kforge.engine.graph.symbols import Poly, Size
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, from_buffer
 from kforge.engine.graph.viewing import lay_out
 from kforge.engine.handlers.operators import COMPARISONS, POINTWISE
+from kforge.engine.switches import OURS, Switches
 from kforge.errors import NoCandidate
 
 MANY_ROWS = 26
@@ -46,26 +47,16 @@ def import_graph(
     constants: dict[str, list[float | int | bool]] | None = None,
     variants: Callable[[], list[Any]] = list,
     pinned: bool = False,
-    library: bool = False,
-    scheme: str = "",
-    halved: bool = False,
-    last: bool = False,
-    own: bool = False,
-    shared: bool = False,
-    rowwise: bool = False,
-    implicit: bool = False,
-    gathered: bool = False,
-    joined: bool = False,
-    attention: Callable[[str], Any] | None = None,
     resized: Resized | None = None,
+    switches: Switches = OURS,
+    contents: Callable[[str], Any] | None = None,
 ) -> Graph:
     """Import an fx.GraphModule of core ATen.
 
     names: placeholder -> (readable name, kind); origins: fx node -> Origin; constants: placeholders of known elements;
     variants: gives the same graph for other shapes, asked for only when a literal would fix a size; pinned: parameters
-    cannot have other sizes; library, scheme, halved, last, own, shared, implicit, gathered, joined: as Importer has
-    them; resized: gives the graph for any shapes, asked for where literals were taken for sizes. NoCandidate names what
-    has no handler.
+    cannot have other sizes; resized: gives the graph for any shapes, asked for where literals were taken for sizes;
+    contents: as Importer has it. NoCandidate names what has no handler.
     """
     from kforge.engine.handlers import (  # noqa: F401  (they register handlers)
         accumulating,
@@ -96,10 +87,7 @@ def import_graph(
     known: dict[Size, Poly] = _parameter_sizes(module, names) if pinned else {}
     evidence = Evidence(module, variants, names, probed=resized is not None)
     for _ in range(300):
-        imp = Importer(dict(known), evidence, library=library, scheme=scheme, halved=halved, last=last, own=own)
-        imp.attention, imp.gathered, imp.joined = attention, gathered, joined
-        imp.shared, imp.rowwise = shared, rowwise
-        imp.implicit = implicit
+        imp = Importer(dict(known), evidence, switches, contents)
         try:
             graph = _run(imp, module, names, origins, constants or {})
         except Refine as refine:

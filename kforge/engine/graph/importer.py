@@ -17,6 +17,7 @@ from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Origin
 from kforge.engine.graph.strides import Layout, joined
 from kforge.engine.graph.symbols import Derived, Poly, Size, product
 from kforge.engine.graph.tensors import Context, Guard, Index, Tensor, linear
+from kforge.engine.switches import OURS, Switches
 from kforge.errors import NoCandidate
 
 Handler = Callable[..., Any]
@@ -79,6 +80,8 @@ class Importer:
 
     known: dict[Size, Poly]
     evidence: Evidence
+    switches: Switches = OURS
+    contents: Callable[[str], Any] | None = None  # of the reference's buffers, by variable
     sources: dict[Size, tuple[str, int]] = field(default_factory=dict)
     minimum: dict[Poly, int] = field(default_factory=dict)
     made: dict[str, tuple[Poly, int, int]] = field(default_factory=dict)  # derived sizes by name
@@ -91,19 +94,8 @@ class Importer:
     free: int = 0
     operator: str = ""
     origin: Origin | None = None
-    library: bool = False  # what a library computes is left to it, even where a family of ours could
     seeds: dict[Buffer, tuple[Poly, ...]] = field(default_factory=dict)  # pairs to draw, and for what shape
-    scheme: str = ""  # how products in single precision are computed where that pays (precision.py)
-    last: bool = False  # a library's convolutions get channels-last operands
-    halved: bool = False  # convolutions at TF32's accuracy by halves, where that pays (halved.py)
-    implicit: bool = False  # they are kernels of ours, at TF32's accuracy (handlers/implicit.py)
-    gathered: bool = False  # convolutions in other forms (handlers/transposed.py, flattened.py)
-    joined: bool = False  # products of the same rows are one (handlers/joined.py)
     together: dict[Any, Tensor] = field(default_factory=dict)  # what several nodes share, by what it was made for
-    attention: Callable[[str], Any] | None = None  # attention is torch's call (handlers/attention.py); buffers by name
-    own: bool = False  # products in 16 bits are kernels of ours (tensorcores.py)
-    shared: bool = False  # their depth is divided where that pays
-    rowwise: bool = False  # rows of them are reduced by the same kernel (families/product_rows.py)
 
     # sizes
 

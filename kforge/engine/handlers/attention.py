@@ -37,7 +37,7 @@ GROUP = 8  # elements to whose multiple rows of operands and of a bias are padde
 
 def attention(imp: Importer, meta: Meta, weights: Tensor, v: Tensor) -> Tensor | None:
     """The product weights @ v of an attention as one call; None where it is none, or one that the call cannot take."""
-    if not imp.attention or meta.dtype not in DTYPES or v.dtype != meta.dtype:
+    if not imp.switches.attention or meta.dtype not in DTYPES or v.dtype != meta.dtype:
         return None
     node = imp.node
     found = _softmax(node.args[0])
@@ -136,7 +136,7 @@ def _call(imp: Importer, meta: Meta, scores: Scores, v: Tensor, safe: bool, dtyp
     scale = float(f"{scores.factor * first * second:.15g}")  # of its two roots
     q, k, values = (_padded(imp, t, padded) for t in (q, k, values))
     keywords: dict[str, object] = {"scale": scale}
-    causal = _is_causal(scores, batch, heads, imp.attention)
+    causal = _is_causal(scores, batch, heads, imp.contents)
     if causal is not None:
         keywords["is_causal"] = True
     biased = causal in (None, "stored") and (scores.summand is not None or scores.hidden is not None)

@@ -60,7 +60,7 @@ def groups(nodes: Iterable[Any]) -> list[list[Any]]:
 
 def group_of(imp: Importer) -> list[Any] | None:
     """The products that the present one is computed with; None where it is alone."""
-    if not imp.joined:
+    if not imp.switches.joined:
         return None
     return next((g for g in groups(imp.node.graph.nodes) if imp.node in g), None)
 

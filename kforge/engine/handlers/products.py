@@ -55,14 +55,13 @@ def _mm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
         return _joined(imp, meta, group, a)
     shape = (a.shape[0], b.shape[1])
     call = VendorCall("mm", (a, b), operations=2 * prod(meta.shape) * a.shape[1].hint())
-    if imp.own and meta.dtype in HALVES:
+    if imp.switches.own and meta.dtype in HALVES:
         product = own_product(imp, meta, a, b)
         product.factors = (a, b)
         return product
-    if imp.scheme == converted.CONVERTED and (found := converted_product(imp, meta, a, b)) is not None:
+    if imp.switches.scheme == converted.CONVERTED and (found := converted_product(imp, meta, a, b)) is not None:
         return found
-    pairs = imp.scheme and meta.dtype == "float32" and pays(imp.scheme, *(s.hint() for s in (*shape, a.shape[1])))
-    if pairs:
+    if _pays(imp, meta, shape, a.shape[1]):
         result = _by_scheme(imp, call, shape)
     else:
         banded = triangular(imp, call, meta.dtype)
@@ -83,11 +82,17 @@ def _joined(imp: Importer, meta: Meta, group: list[Any], a: Tensor) -> Tensor:
         biased = meta.dtype in HALVES and len(group[0].args) == 3
         bias = [below(imp, [imp.values[n.args[0]] for n in group], "biases")] if biased else []
         call = VendorCall("addmm" if biased else "mm", (*bias, a, turned), operations=work)
-        if imp.scheme and meta.dtype == "float32" and pays(imp.scheme, *(s.hint() for s in (*shape, a.shape[1]))):
+        if _pays(imp, meta, shape, a.shape[1]):
             imp.together[group[0]] = _by_scheme(imp, call, shape)
         else:
             imp.together[group[0]] = vendor_tensor(shape, meta.dtype, call, imp.node.name, imp.origin)
     return part_of(imp, group, imp.together[group[0]])
+
+
+def _pays(imp: Importer, meta: Meta, shape: Sequence[Poly], depth: Poly) -> bool:
+    """Whether a product is computed by the scheme, where there is one."""
+    scheme, sizes = imp.switches.scheme, (s.hint() for s in (*shape, depth))
+    return bool(scheme) and meta.dtype == "float32" and pays(scheme, *sizes)
 
 
 def _by_scheme(imp: Importer, call: VendorCall, shape: tuple[Poly, ...]) -> Tensor:
@@ -95,7 +100,7 @@ def _by_scheme(imp: Importer, call: VendorCall, shape: tuple[Poly, ...]) -> Tens
 
     Of batches columns are whole vectors, and both operands lie along the depth.
     """
-    call.scheme, call.labels, name, width = imp.scheme, RESULTS, imp.node.name, shape[-1]
+    call.scheme, call.labels, name, width = imp.switches.scheme, RESULTS, imp.node.name, shape[-1]
     if width.hint() % 8:
         padded = -(-width.hint() // 8) * 8
         imp.sources.setdefault(Size(f"{name}_1", padded), (name, 1))
@@ -124,11 +129,11 @@ def _bmm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
     _checked(imp, meta, a, b)
     imp.equal(a.shape[2], b.shape[1])
     shape = (imp.equal(a.shape[0], b.shape[0]), a.shape[1], b.shape[2])
-    if imp.own and meta.dtype in HALVES:
+    if imp.switches.own and meta.dtype in HALVES:
         return own_product(imp, meta, a, b)
     call = VendorCall("bmm", (a, b), operations=2 * prod(meta.shape) * a.shape[2].hint())
     sizes = (*(s.hint() for s in shape), a.shape[2].hint())
-    if imp.scheme and meta.dtype == "float32" and batches.pays(imp.scheme, *sizes):
+    if imp.switches.scheme and meta.dtype == "float32" and batches.pays(imp.switches.scheme, *sizes):
         turned = imp.view(b, (b.shape[0], b.shape[2], b.shape[1]), lambda i: (i[0], i[2], i[1]))
         turned.name = f"{b.name or 'right'}_turned"
         call.operands, call.facts = (a, turned), {"dense": True}
@@ -139,7 +144,7 @@ def _bmm(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
 @handles("addmm")
 def _addmm(imp: Importer, meta: Meta, bias: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
     if meta.dtype in HALVES and len(bias.shape) == 1 and (beta, alpha) == (1, 1):
-        if imp.own:  # the sum is rounded once, with all that follows
+        if imp.switches.own:  # the sum is rounded once, with all that follows
             return imp.map(POINTWISE["add"], _mm(imp, meta, a, b), bias, dtype=meta.dtype)
         if (thin := skinny(imp, meta, a, b)) is not None:  # added before the one rounding, as in the library's call
             return imp.map(POINTWISE["add"], thin, bias, dtype=meta.dtype)
@@ -162,7 +167,7 @@ def _baddbmm(
 
 def _scaled_sum(imp: Importer, meta: Meta, result: Tensor, bias: Tensor, beta: float, alpha: float) -> Tensor:
     """alpha * product + beta * bias; a bias times zero is not read, NaN or not."""
-    if meta.dtype in HALVES and not imp.own:
+    if meta.dtype in HALVES and not imp.switches.own:
         raise imp.reject("a scaled or wide bias in 16 bits")
     if alpha != 1:
         result = imp.map(POINTWISE["mul"], result, alpha, dtype=meta.dtype)
@@ -215,7 +220,7 @@ def library_convolution(
     inside = bias if bias is not None and meta.dtype in HALVES else None
     call = VendorCall(operator, (x, weight, *([inside] if inside is not None else [])), keywords, 2 * points * taps)
     result = None
-    if imp.gathered:
+    if imp.switches.gathered:
         steps, pads, gaps, extra = (_several(v, rank) for v in (stride, padding, dilation, output_padding))
         how, convolve = Placing(steps, pads, gaps, extra, groups), partial(_convolved, imp)
         if transposed:
@@ -239,11 +244,11 @@ def _convolved(imp: Importer, call: VendorCall, shape: tuple[Poly, ...]) -> Tens
     x, weight = call.operands[:2]
     single, dtype = call.keywords.get("groups", 1) == 1, x.dtype
     elements = sum(prod(s.hint() for s in t.shape) for t in (x, weight))
-    if imp.implicit and (found := implicit_convolution(imp, call, shape)) is not None:
+    if imp.switches.implicit and (found := implicit_convolution(imp, call, shape)) is not None:
         return found
-    if imp.halved and dtype == "float32" and single and halved.pays(call.operations, elements):
+    if imp.switches.halved and dtype == "float32" and single and halved.pays(call.operations, elements):
         return _by_halves(imp, call, shape)
-    if imp.last and len(shape) > 3 and single and halved.worthwhile(call.operations):
+    if imp.switches.last and len(shape) > 3 and single and halved.worthwhile(call.operations):
         return _channels_last(imp, call, shape, dtype)
     return vendor_tensor(shape, dtype, call, imp.node.name, imp.origin)
 

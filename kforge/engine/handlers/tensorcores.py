@@ -24,12 +24,12 @@ def own_product(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
     the importer is told so (`rowwise`). A window whose `flat` is a loop is over that loop's share of the depth.
     """
     sizes = prod(s.hint() for s in a.shape[:-2]), a.shape[-2].hint(), b.shape[-1].hint(), a.shape[-1].hint()
-    shares = shares_for(*sizes) if imp.shared else 1
+    shares = shares_for(*sizes) if imp.switches.shared else 1
     depth = Tap("depth", a.shape[-1], 1)
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         share, (*batch, row, col) = (index[0], index[1:]) if shares > 1 else (None, index)
-        by_rows = imp.rowwise and shares == 1 and len(ctx.cols) == 1 and col == Poly.of(ctx.cols[0])
+        by_rows = imp.switches.rowwise and shares == 1 and len(ctx.cols) == 1 and col == Poly.of(ctx.cols[0])
         if (ctx.rows and not by_rows) or guard is not None or not all(map(_loops, index)) or len(col.terms) > 1:
             raise Cut(result)
         k = Poly.of(depth)

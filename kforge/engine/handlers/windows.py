@@ -345,7 +345,7 @@ def _convolution(
     inner = weight.shape[1].hint() if not transposed else weight.shape[0].hint() // groups
     taps = prod(s.hint() for s in weight.shape[2:])
     large = inner * taps > CHANNEL_TAPS and not (inner == 1 and taps <= DEPTHWISE_TAPS)
-    if imp.library or large:
+    if imp.switches.library or large:
         arguments = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         return library_convolution(imp, meta, *arguments)
     for size in weight.shape:

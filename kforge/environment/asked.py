@@ -13,9 +13,12 @@ MOST_S = 1.0  # of the processor, for trying what no process was asked; after th
 
 
 def possible(prepared: Prepared, cases: Iterable[Case]) -> list[Case]:
-    """The cases whose shape, layout and values this task's inputs can have, each tried alone and once."""
+    """The cases whose shape, layout and values this task's inputs can have: each tried alone, layouts at their shapes.
+
+    What was tried is kept in `prepared.holds`.
+    """
     end = time.thread_time() + MOST_S
-    known: dict[Case, bool] = {}
+    known = prepared.holds
 
     def holds(case: Case) -> bool:
         if case not in known:
@@ -36,6 +39,7 @@ def possible(prepared: Prepared, cases: Iterable[Case]) -> list[Case]:
             parts.append(Case(case.variant, distribution=case.distribution, special=case.special))
         if case.shape != GIVEN:
             parts.append(Case(case.variant, shape=case.shape))
+            parts.append(Case(case.variant, layout=case.layout, moved=case.moved, shape=case.shape))
         return all(map(holds, parts))
 
     return [case for case in cases if every(case)]

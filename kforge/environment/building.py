@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kforge.environment.allowance import Allowance
+from kforge.environment.asked import possible
 from kforge.environment.correctness import Correctness
 from kforge.environment.detectors import Watch
 from kforge.environment.ending import Ended, failures, require_room
@@ -34,6 +35,7 @@ MANY_FORMS = 4  # of inputs, from which the first case is judged on the emulator
 COMPILER = {"timed_out": "the compiler came to no end of this source", "crashed": "the compiler died of this source"}
 DOUBLING = "What macros, includes, templates or unrolled loops make of it may double at every level"
 OTHER_MAKERS = ("triton", "helion", "cupy", "pycuda", "cpp_extension")  # of kernels, which the text does not tell
+NAMED = 12  # forms that one line of the report names
 LOOK_SEED = SEEDS  # of that case, which no plan has: what a candidate keeps of it helps it nowhere
 
 
@@ -255,9 +257,10 @@ class Building:
         if unbuilt:
             of.unbuilt = tuple(case for case in of.plan.cases if case.form in unbuilt)
             of.plan = replace(of.plan, cases=tuple(case for case in of.plan.cases if case.form not in unbuilt))
-            names = sorted({" ".join(filter(None, form[1:3])) for form in unbuilt})
-            words = f"{allowance.why(of.plan.name)} to build for {len(unbuilt)} forms of inputs"
-            of.notes.append(f"{words}: {', '.join(names[:12])} ...")
+            left = {case.form for case in possible(self.prepared, of.unbuilt)}
+            names = sorted({" ".join(filter(None, form[1:3])) for form in left})
+            words = f"{allowance.why(of.plan.name)} to build for {len(left)} forms of inputs"
+            of.notes += [f"{words}: {', '.join(names[:NAMED])}{' ...' if len(names) > NAMED else ''}"] if left else []
 
     def _warm_once(self, child: Child, case: Case) -> None:
         form = replace(case, distribution="x1", special="none")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kforge.environment.acceptance import FULL_DRAWS, Outcome
 from kforge.environment.allowance import Allowance
+from kforge.environment.asked import possible
 from kforge.environment.detectors import Watch, explain
 from kforge.environment.expected import Expected, Skip
 from kforge.environment.findings import Failure, Refusals, Result, StateProblem
@@ -358,7 +359,7 @@ class Correctness:
             lines.append(f"{'; '.join(labels[:NAMED])}{more}: {reason}")
         lines += [*self.refusals.lines(), *self.values.jumps.values()]
         self.result.dropped = tuple(dropped)
-        if dropped:
+        if dropped := possible(self.prepared, dropped):
             names = "; ".join(case.label for case in dropped[:NAMED])
             more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
             lines.append(f"{allowance.why(self.plan.name)}: {names}{more}")

@@ -78,6 +78,7 @@ class Prepared:
         self.rooms: dict[str, Path] = {}  # the folder of each candidate that was here
         self.spare: Processes | None = None  # of the next candidate, where a warm judge started them
         self.ending: list[Child] = []  # of an evaluation that is over, told to end and not waited for
+        self.holds: dict[Case, bool] = {}  # whether this task's inputs can be so (asked.py)
         self._captures: dict[int, tuple[Capture, Promoted, Intermediates | None]] = {}
         self._modules: dict[int, torch.nn.Module] = {}
         self._expected: OrderedDict[tuple[Case, int], Expected] = OrderedDict()
@@ -103,6 +104,7 @@ class Prepared:
         other.facts, other.rooms, other._extended, other._keeper = self.facts, self.rooms, self._extended, self._keeper
         other.floors, other.notes, other._captures = dict(self.floors), list(self.notes), dict(self._captures)
         other._sizes, other._derived, other.shapes = dict(self._sizes), dict(self._derived), dict(self.shapes)
+        other.holds = self.holds
         other.given, other.from_text = self.given, self.from_text
         return other
 

@@ -1,7 +1,12 @@
-"""After a candidate's death on the emulator: which line of its source made the access that ended it."""
+"""After a failure on the emulator, which lines of the source explain it.
+
+A candidate that died: the access that ended it. A wrong answer: two accesses that nothing orders, if there are such.
+"""
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +19,8 @@ from kforge.errors import ChildFailed, EmulatorError
 if TYPE_CHECKING:
     from kforge.environment.correctness import Correctness
     from kforge.environment.evaluation import Evaluation
+
+ORDERED_BY = re.compile(r"__shared__|__syncthreads|__syncwarp|\bcp\.async|\batomic\w+|<cuda/|cooperative_groups")
 
 
 def may_be_an_access(failure: ChildFailed) -> bool:
@@ -43,3 +50,27 @@ def after_crash(evaluation: Evaluation, judge: Correctness) -> None:
     words = f"{failure.detail}; {found.wrong}"
     judge.result.failure = replace(failure, status=status, detail=words, case=case, expected=expected)
     evaluation.died = True
+
+
+def after_wrong(evaluation: Evaluation, judge: Correctness) -> None:
+    """The launches of the case that was answered wrongly once more, traced: a race is why, if there is one.
+
+    Asked only where threads work together at all, and where the budget has time for it.
+    """
+    failure = judge.result.failure
+    if failure is None or failure.case is None or failure.expected is None or failure.status is not Status.WRONG:
+        return
+    if not any(ORDERED_BY.search(text) for text in evaluation.candidate.files.values()):
+        return
+    if time.monotonic() + memory.starting_s() > evaluation.until:
+        return
+    call, found = failure.expected.call, memory.Examination()
+    if memory.input_bytes(call) > memory.CASE_BYTES:
+        return
+    load = partial(evaluation.load, seed=failure.case.state_seed)
+    with failures(evaluation.processes, judge.watch, Status.CRASHED, judge):
+        memory.after_wrong(failure.case, call, evaluation.processes.instrumented, load, found)
+    if found.kind not in ("race", "order"):
+        return
+    judge.watch.fire("race", found.wrong)
+    judge.result.failure = replace(failure, detail=f"{failure.detail}; {found.wrong}")

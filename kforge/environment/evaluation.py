@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kforge.environment import honesty, memory, standing, static_cuda
-from kforge.environment.aftermath import after_crash, may_be_an_access
+from kforge.environment.aftermath import after_crash, after_wrong, may_be_an_access
 from kforge.environment.assembly import assemble, vendor_calls
 from kforge.environment.backward import plan_for
 from kforge.environment.building import Building, build_the_rest, told_by_text
@@ -261,7 +261,7 @@ class Evaluation:
         self.processes.fork_ahead(self.timing)
 
     def judged(self, judge: Correctness, run: Callable[[Child], Result]) -> None:
-        """`run` in a process that may not execute programs. Ended for a wrong answer and for its death."""
+        """`run` in a process that may not execute programs. Ended for a wrong answer and for its death, explained."""
         try:
             with failures(self.processes, judge.watch, Status.CRASHED, judge), self.processes.judged() as child:
                 self.environment |= {f"sandbox {k}": v for k, v in child.in_force().items()}
@@ -273,6 +273,8 @@ class Evaluation:
             if not (self.prepared.device == "cpu" and isinstance(cause, ChildFailed) and may_be_an_access(cause)):
                 raise
             after_crash(self, judge)
+        if self.prepared.device == "cpu":
+            after_wrong(self, judge)
         if judge.result.failure is not None:
             raise Ended(judge.result.failure.status, judge.result.failure.detail)
 

@@ -28,6 +28,7 @@ from kforge.worker.inspection import LIMIT_S, SLOWER
 if TYPE_CHECKING:
     from kforge.task import Call
     from kforge.worker import Child, Inspected
+    from kforge.worker.replies import Recorded
 
 MODES = ("checked", "traced")
 TOOLS = ("memcheck", "racecheck")  # of compute-sanitizer
@@ -40,6 +41,8 @@ BUDGET_S = {"quick": 2.5, "standard": 2.5, "full": 20.0}  # beyond which no furt
 RAGGED = ("prime", "plus", "minus", "tile")
 SANITIZER_S = 60.0
 CRASH_S = 10.0  # of the checked run that names where a candidate died, by the same estimate
+RACE_S = 10.0  # of the traced run that looks for a race behind a wrong answer
+AGAIN_S = {"checked": CRASH_S, "traced": RACE_S}
 EXAMINE_S = LIMIT_S + 120.0  # on the clock, for building and running
 STARTING_S = 4.0, 16.0  # until the smallest inputs are through, where the modes' preludes are there, or must be made
 SLOWEST = max(SLOWER.values())
@@ -103,7 +106,7 @@ def smallest(prepared: Prepared, cases: Iterable[Case], most_bytes: int) -> list
         except Skip:
             continue
         tensors = [t for _, t in call_tensors(call_leaves(call))]
-        size = sum(t.numel() * t.element_size() for t in tensors)
+        size = input_bytes(call)
         if size > most_bytes:
             too_large.add(shape)
         elif all(t.numel() for t in tensors):
@@ -118,6 +121,11 @@ def smallest(prepared: Prepared, cases: Iterable[Case], most_bytes: int) -> list
         chosen = [other for other in chosen if other is not one]
         chosen.insert(1, one)
     return [(case, call) for _, case, call in chosen[:CASES]]
+
+
+def input_bytes(call: Call) -> int:
+    """Of all tensors among a call's inputs."""
+    return sum(t.numel() * t.element_size() for _, t in call_tensors(call_leaves(call)))
 
 
 def _off(one: tuple[int, Case, Call]) -> bool:
@@ -141,7 +149,7 @@ def on_emulator(
     in phase build. until: a budget's end on the clock: nothing is begun that would not be over by then, and no time
     beyond it goes into inputs that are not required.
     """
-    if time.monotonic() + _starting_s() > until:
+    if time.monotonic() + starting_s() > until:
         found.skipped.append("checked and traced not run: no time left in the budget")
         return
     cases = smallest(prepared, plan.cases, CASE_BYTES)
@@ -175,7 +183,8 @@ def on_emulator(
         _not_run("checked and traced", failure, found)
 
 
-def _starting_s() -> float:
+def starting_s() -> float:
+    """Seconds on the clock until a process has run the smallest inputs in the instrumented modes."""
     from kforge.kernel.emulator.build import has_prelude
     from kforge.kernel.emulator.mode import Kind
 
@@ -198,23 +207,43 @@ def after_crash(
     """Mode checked over the launches of a case that ended its process, then over small cases that were judged before,
     whose accesses may be what damaged its memory. The launches are kept without running them.
     """
+    cases = [(crashed, prepared.inputs(crashed)), *smallest(prepared, judged, CASE_BYTES)]
+    _again(cases, "checked", start, load, found, lambda child, call: child.record(call, most_s=CRASH_S, only=True))
+
+
+def after_wrong(
+    wrong: Case, call: Call, start: Callable[[], Child], load: Callable[[Child], None], found: Examination
+) -> None:
+    """Mode traced over the launches of a case that was answered wrongly: accesses that nothing orders explain it."""
+    most_s = RACE_S / SLOWER["traced"]
+    _again([(wrong, call)], "traced", start, load, found, lambda child, call: child.record(call, most_s))
+
+
+def _again(
+    cases: Sequence[tuple[Case, Call]],
+    mode: str,
+    start: Callable[[], Child],
+    load: Callable[[Child], None],
+    found: Examination,
+    record: Callable[[Child, Call], Recorded],
+) -> None:
+    """These cases' launches in one mode."""
     try:
         process = start()
     except (MissingError, BuildError) as error:
-        found.skipped.append(f"checked not run: {error.message}; {error.hint}")
+        found.skipped.append(f"{mode} not run: {error.message}; {error.hint}")
         return
     try:
-        cases = [(crashed, prepared.inputs(crashed)), *smallest(prepared, judged, CASE_BYTES)]
         with process as child:
             load(child)
-            counts = [child.record(call, most_s=CRASH_S, only=True).launches for _, call in cases]
+            counts = [record(child, call).launches for _, call in cases]
             if not counts[-1]:
-                found.skipped.append("checked not run: no launch of a kforge.kernel.Kernel")
+                found.skipped.append(f"{mode} not run: no launch of a kforge.kernel.Kernel")
                 return
-            launch = found.take(child.examine(MODES[:1], CRASH_S, EXAMINE_S))
+            launch = found.take(child.examine((mode,), AGAIN_S[mode], EXAMINE_S))
             found.case, found.on = _of_launch(cases, counts, launch), "cpu"
     except ChildFailed as failure:
-        _not_run("checked", failure, found)
+        _not_run(mode, failure, found)
 
 
 def on_gpu(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,10 @@ from kforge.environment import memory
 from kforge.environment.inputs import make_plan
 from kforge.environment.report import Report, Status
 
+NO_BARRIER = (
+    "if (t < s) part[t] += part[t + s];\n        __syncthreads();",
+    "if (t < s) part[t] += part[t + s];",
+)
 Judge = Callable[..., Report]
 PAST = ("    if (i < n) {", "    if (i == n - 1 && scale[width] == 12345.678f) y[0] = 0.f;\n    if (i < n) {")
 TWICE = (
@@ -68,6 +73,35 @@ def test_a_race_that_no_value_shows_is_wrong(judge: Judge, checked: None) -> Non
     assert report.status is Status.WRONG and passed is False
     assert "write races with the write at softmax_kforge.cu" in words and "of part" in words
     assert "race" in {d.name for d in report.detectors if d.fired}
+
+
+@pytest.mark.parametrize("plan", ["quick", "standard"])
+def test_a_wrong_answer_that_a_race_explains_names_both_lines(judge: Judge, plan: str) -> None:
+    """A barrier of the reduction was left out: the values are wrong, and the report says which accesses race."""
+    report = judge("softmax", kernels.candidate("softmax", NO_BARRIER), plan)
+    assert report.status is Status.WRONG
+    values, _, race = report.failure.partition("; traced: ")
+    assert values.startswith("variant 0, ") and ("element" in values or "mask differs" in values)
+    at = r"softmax_kforge\.cu:(\d+)"
+    lines = re.match(
+        rf"{at}: softmax_rows: (?:read|write) races with the (?:read|write) at {at} on byte \d+ of part", race
+    )
+    assert lines and set(lines.groups()) <= {"22", "24", "26"} and "24" in lines.groups()
+    assert "race" in {d.name for d in report.detectors if d.fired}
+
+
+def test_a_wrong_answer_without_a_race_is_told_as_it_was(judge: Judge) -> None:
+    """Traced because threads share memory, and nothing is added where their accesses are ordered."""
+    report = judge("softmax", kernels.candidate("softmax", ("expf(in[c] - m) / sum", "expf(in[c] - m) * sum")))
+    assert report.status is Status.WRONG and "traced" not in report.failure
+    assert "race" not in {d.name for d in report.detectors}
+
+
+def test_a_kernel_without_shared_memory_is_not_traced(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that do not work together cannot race within a block: no process is started for it."""
+    monkeypatch.setattr(memory, "after_wrong", None)  # would raise
+    report = judge("affine", kernels.candidate("affine", ("v < 0.f", "v < 1.f")))
+    assert report.status is Status.WRONG
 
 
 def test_quick_leaves_it_out_by_name(judge: Judge) -> None:

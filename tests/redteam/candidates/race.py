@@ -1,7 +1,7 @@
 # task: softmax
 # plan: quick
 # status: wrong
-# fires:
+# fires: race
 # cuda: if (t < s) part[t] += part[t + s];\n        __syncthreads(); -> if (t < s) part[t] += part[t + s];
 """Row 21: a barrier of the reduction is left out, and the order of threads decides."""
 

@@ -24,7 +24,7 @@ class Attempt:
 
     @property
     def ms(self) -> float:
-        """The candidate's median time, infinite where it was not timed: untimed attempts keep their order."""
+        """The candidate's median time, infinite where it was not timed."""
         return self.report.times_ms.get("candidate", math.inf)
 
     @property
@@ -62,9 +62,13 @@ class Attempts(Sequence[Attempt]):
         return self._equal.get((digest, plan, rules))
 
     def verified(self, rules: tuple[str, ...]) -> list[Attempt]:
-        """What is right under these rules, fastest first; of each candidate its latest report."""
+        """What is right under these rules, fastest first; of each candidate its latest report.
+
+        Untimed ones are in the order in which they were proposed, whenever they were judged: a new rule has all of
+        them judged again.
+        """
         latest = {a.candidate.digest: a for a in self._all if a.constraints == rules}
-        return sorted((attempt for attempt in latest.values() if attempt.verified), key=lambda a: a.ms)
+        return sorted((attempt for attempt in latest.values() if attempt.verified), key=lambda a: (a.ms, a.node.id))
 
     def judged(self, digest: str, rules: tuple[str, ...]) -> bool:
         """Whether this candidate has a verdict under these rules."""

@@ -203,9 +203,10 @@ class _Run:
     def _confirm(self) -> Attempt | None:
         """The fastest candidate that also passes the plan asked for under the rules that stand, with its verdict."""
         bench = self.bench
+        current = self._in_order()
         bench.budget = replace(bench.budget, kept=0.0)
-        earlier = sorted((a for a in bench.attempts if a.verified), key=lambda a: a.ms)  # under other rules
-        candidates = {a.candidate.digest: a.candidate for a in [*bench.verified, *earlier]}
+        earlier = sorted((a for a in bench.attempts if a.verified), key=lambda a: (a.ms, a.node.id))  # by other rules
+        candidates = {a.candidate.digest: a.candidate for a in [*current, *earlier]}
         for number, candidate in enumerate(candidates.values()):
             if number and bench.left()["seconds"] == 0:
                 self._say(f"no time left in the budget to confirm {len(candidates) - number} others")
@@ -215,6 +216,13 @@ class _Run:
                 return confirmed
             self.failed.append(confirmed)
         return self._another() if self.failed and self.model is None and self.options.replay is None else None
+
+    def _in_order(self) -> list[Attempt]:
+        """What is right under the rules that stand, best first: measured, or where nothing is timed by an estimate."""
+        from kforge.agent.untimed import by_estimate
+
+        verified = self.bench.verified
+        return by_estimate(self.bench, verified) if self.bench.device == "cpu" else verified
 
     def _judged(self, candidate: Candidate) -> Attempt:
         """By the plan asked for: whatever the budget says what it requires, the rest while the budget lasts."""

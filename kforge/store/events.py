@@ -27,7 +27,10 @@ LOG_NAME = "events.jsonl"
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the log. seq counts from 0 within a run; time in seconds since the epoch (UTC)."""
+    """One line of the log. seq counts from 0 within a run; time in seconds since the epoch (UTC).
+
+    Times of one process are as far apart as the events were, whatever happened to the clock meanwhile: budgets count them.
+    """
 
     seq: int
     time: float
@@ -89,6 +92,7 @@ class RunLog:
         except BlockingIOError as error:
             os.close(self._fd)
             raise UsageError(f"run {self.id} is being written by another process", "wait until it has ended") from error
+        self._epoch = time.time() - time.monotonic()
         self._drop_torn_line()
         self._seq = sum(1 for _ in self.replay())
 
@@ -115,7 +119,7 @@ class RunLog:
     def append(self, kind: str, /, **data: Any) -> Event:
         """Record one event; it is on disk when this returns (a transient one: in the system's hands)."""
         check(kind, data)
-        event = Event(self._seq, time.time(), kind, data)
+        event = Event(self._seq, self._epoch + time.monotonic(), kind, data)
         line = (event.as_json() + "\n").encode()
         with storing(self.path, "what was found so far is in the folder of the run"):
             end = os.lseek(self._fd, 0, os.SEEK_END)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import time
 import math
 import os
 import subprocess
@@ -30,6 +31,17 @@ def test_replay_returns_what_was_appended(log: RunLog) -> None:
     assert [(e.seq, e.kind, e.schema) for e in events] == [(0, "run_started", SCHEMA), (1, "proposed", SCHEMA)]
     assert events[1].data == {"candidate": "ab12", "idea": "one block per row", "expected_gain": 1.5}
     assert events[0].time <= events[1].time
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_clock_that_is_set_moves_no_event(log: RunLog, monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+    """Events of one process keep their distance: a resumed run's budget would be spent at once, or never."""
+    first = log.append("message", text="before", level="info")
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + jump)
+    begin = time.monotonic()
+    second = log.append("message", text="after", level="info")
+    assert 0 <= second.time - first.time <= time.monotonic() - begin + 60.0
 
 
 def test_run_id_names_the_task_and_is_a_plain_folder_name(log: RunLog) -> None:

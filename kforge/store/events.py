@@ -29,7 +29,7 @@ LOG_NAME = "events.jsonl"
 class Event:
     """One line of the log. seq counts from 0 within a run; time in seconds since the epoch (UTC).
 
-    Times of one process are as far apart as the events were, even where the clock was set meanwhile: budgets count them.
+    Times of one process are as far apart as its events were, even where the clock was set: budgets count them.
     """
 
     seq: int

@@ -7,6 +7,9 @@ mending of what halves cannot hold are those of halved.py, but sums stay in sing
 
 Of up to 32 channels 8, 16 or 32 lie in memory, and a step of 64 takes neighbouring taps of a line together: they lie
 one behind the other, lines of the matrix overlap. Taps beyond the filter's count as zeros.
+
+Where a convolution steps over places, a line of the frame has all places of one step, one behind the other: a tap reads
+the channels of one of these, some lines further on, and no product is added that the convolution does not have.
 """
 
 from __future__ import annotations
@@ -33,12 +36,13 @@ OWN_RATE = 5e14  # operations a second of this kernel on an H200, zeros included
 
 @dataclass(frozen=True)
 class Frame:
-    """A convolution of stride 1 as a walk over images in a frame: sizes outermost first, all of one rank.
+    """A convolution as a walk over images in a frame: sizes outermost first, all of one rank.
 
     wider: by how much a line of the frame is longer than a line of the result.
     """
 
     kernel: tuple[int, ...]
+    stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     channels: int
@@ -47,9 +51,21 @@ class Frame:
     @property
     def padded(self) -> int:
         """Channels as they lie in memory: whole steps, or a part of one."""
-        if self.channels > STEP // 2 or self.kernel[-1] == 1 or self.dilation[-1] > 1:
+        apart = self.kernel[-1] == 1 or self.dilation[-1] > 1 or self.stepping
+        if self.channels > STEP // 2 or apart:
             return -(-self.channels // STEP) * STEP
         return max(8, 1 << (self.channels - 1).bit_length())
+
+    @property
+    def stepping(self) -> bool:
+        """Whether places of the frame are further apart than those of the image."""
+        return any(s > 1 for s in self.stride)
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """Places of the image in one of the frame: remainders modulo the stride, up to the largest that a tap reads."""
+        each = zip(self.kernel, self.dilation, self.stride, strict=True)
+        return tuple(1 + max(t * d % s for t in range(k)) for k, d, s in each)
 
     @property
     def together(self) -> int:
@@ -78,8 +94,13 @@ class Frame:
     @property
     def deep(self) -> tuple[int, ...]:
         """By how much the frame is larger than the result, in each dimension."""
-        reach = [d * (k - 1) for d, k in zip(self.dilation, self.kernel, strict=True)]
-        return (*reach[:-1], self.wider)
+        return (*self.reach[:-1], self.wider)
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """How many places of the frame the last tap is from the first, in each dimension."""
+        each = zip(self.dilation, self.kernel, self.stride, strict=True)
+        return tuple(d * (k - 1) // s for d, k, s in each)
 
 
 def pays(operations: int, frame: Frame, values: int) -> bool:
@@ -100,10 +121,8 @@ def lowering(step: CallStep) -> Lowering:
     rank = len(frame.kernel)
     form = halved._form(frame.kernel, call.keywords)
     name = f"operands_of_{call.operator}_{form}"
-    three = {k: halved._three(getattr(frame, k), fill) for k, fill in (("kernel", 1), ("padding", 0), ("dilation", 1))}
     facts = {
-        **three,
-        "stride": (1, 1, 1),
+        **per_place(frame),
         "transposed": False,
         "last": False,
         "taps": frame.taps,
@@ -112,11 +131,10 @@ def lowering(step: CallStep) -> Lowering:
         "depth": frame.depth,
     }
     names = {"images": f"frame_images_{form}", "filters": f"halve_filters_{form}", "outputs": f"mend_outputs_{form}"}
-    reach = [d * (k - 1) for d, k in zip(frame.dilation, frame.kernel, strict=True)]
     sizes = [f"x.shape[{2 + k}]" for k in range(rank)]
     ones = ", 1" * (3 - rank)
-    out = [_sum(s, 2 * p - r) for s, p, r in zip(sizes, frame.padding, reach, strict=True)]
-    around = [_sum(s, 2 * p - r + e) for s, p, r, e in zip(sizes, frame.padding, reach, frame.deep, strict=True)]
+    out = [_out(frame, axis, size, 0) for axis, size in enumerate(sizes)]
+    around = around_of(frame)
     helper = render(
         "candidate/operands_of_convolution.py.j2",
         name=name,
@@ -124,6 +142,7 @@ def lowering(step: CallStep) -> Lowering:
         out=", ".join(out),
         frame=", ".join(around),
         padded=frame.padded,
+        values=frame.padded * prod(frame.phases),
         depth=frame.depth,
         overlapping=frame.together > 1,
         frame_values=" * ".join(f"({size})" if " " in size else size for size in around),
@@ -144,6 +163,26 @@ def lowering(step: CallStep) -> Lowering:
     return Lowering(lines, seconds(frame, values), idea, kernels, (helper,))
 
 
+def per_place(frame: Frame) -> dict[str, tuple[int, ...]]:
+    """What the kernels know of a frame, for three dimensions."""
+    fills = {"kernel": 1, "stride": 1, "padding": 0, "dilation": 1, "phases": 1}
+    return {key: halved._three(getattr(frame, key), fill) for key, fill in fills.items()}
+
+
+def around_of(frame: Frame) -> list[str]:
+    """The sizes of the frame of images `x`, as the host writes them."""
+    return [_out(frame, axis, f"x.shape[{2 + axis}]", more) for axis, more in enumerate(frame.deep)]
+
+
+def _out(frame: Frame, axis: int, size: str, more: int) -> str:
+    """A size of the result, and what is more of it."""
+    reach, step = frame.dilation[axis] * (frame.kernel[axis] - 1), frame.stride[axis]
+    less = 2 * frame.padding[axis] - reach
+    if step == 1:
+        return _sum(size, less + more)
+    return _sum(f"({_sum(size, less - 1)}) // {step}", 1 + more)
+
+
 def _sum(text: str, more: int) -> str:
     return f"{text} {'-' if more < 0 else '+'} {abs(more)}" if more else text
 
@@ -151,7 +190,9 @@ def _sum(text: str, more: int) -> str:
 def _kernel(kind: str, name: str, facts: Mapping[str, object], frame: Frame) -> KernelCode:
     if kind != "images":
         return halved._kernel(kind, name, facts, STEP)
-    channels = min(STEP, frame.padded)
+    channels, lines = min(STEP, frame.padded), "padded"
+    if prod(frame.phases) > 1:
+        lines = f"{prod(frame.phases)} * padded"
     constants: dict[str, Constant] = {"BLOCK": 256, "CHANNELS": channels, "POINTS": min(256, 4096 // channels)}
     return alone(
         name,
@@ -159,7 +200,7 @@ def _kernel(kind: str, name: str, facts: Mapping[str, object], frame: Frame) -> 
         render("cuda/halves_images_padded.cu.j2", name=name, **facts),
         ("pack", "halves", "counted"),
         constants,
-        grid="(ceil_div(frame_d * frame_h * frame_w, POINTS) * ceil_div(padded, CHANNELS), images)",
+        grid=f"(ceil_div(frame_d * frame_h * frame_w, POINTS) * ceil_div({lines}, CHANNELS), images)",
         block="BLOCK",
         tune={"POINTS": (256, 128, 64, 32)},
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kforge.engine.calls import attention, bands, batches, chains, converted, halved, implicit
+from kforge.engine.calls import attention, bands, batches, chains, converted, framed, halved, implicit
 from kforge.engine.calls.vendor import INTEGER, RATES, TF32_RATE, CallStep, Lowering, Operand, integers, plain
 from kforge.engine.emit.hostcode import Host
 from kforge.engine.emit.kernelcode import Constant, KernelCode, alone, render
@@ -104,6 +104,8 @@ def lowering(step: CallStep, precision: str = "highest") -> Lowering:
         return attention.lowering(step)
     if step.call.scheme == implicit.IMPLICIT:
         return implicit.lowering(step)
+    if step.call.scheme == framed.FRAMED:
+        return framed.lowering(step)
     if step.call.scheme == converted.CONVERTED:
         return converted.lowering(step)
     if step.call.scheme == chains.CHAIN:

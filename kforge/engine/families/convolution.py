@@ -18,7 +18,7 @@ from kforge.engine.emit.passes import plan
 from kforge.engine.emit.rowbase import Style
 from kforge.engine.families import Target, register
 from kforge.engine.families.pointwise import PointwiseCode
-from kforge.engine.families.product_parts import PROCESSORS
+from kforge.engine.families.product_parts import HALF, PROCESSORS
 from kforge.engine.graph.ir import SCATTERS, Expr, Program, walk
 from kforge.engine.graph.symbols import Poly, Var, product
 from kforge.engine.graph.tensors import linear
@@ -191,7 +191,8 @@ def convolution(program: Program, types: Types, name: str, target: Target) -> It
     element = "static_cast<long long>(batch) * rows + row"
     for index, extent in extents.items():
         element = f"({element}) * {extent} + {index}" if extent != "1" else element
-    images, filters = found.right.buffer.name, found.left.buffer.name  # type: ignore[union-attr]
+    assert found.left.buffer is not None and found.right.buffer is not None
+    images, filters, dtype = found.right.buffer.name, found.left.buffer.name, found.right.buffer.dtype
     element_types = [t for t in template_types(program, types) if any(types.element(b) == t for b in pointers)]
     lies = "overlapping" if frame.together > 1 else "framed"
     constants = _schedule(rows.hint(), frame)
@@ -207,6 +208,7 @@ def convolution(program: Program, types: Types, name: str, target: Target) -> It
             parameters=wrap([*declared, *(f"int {s}" for s in sizes.params), "int processors"]),
             steps=frame.depth // STEP,
             parts=frame.parts,
+            channel=_channel(frame),
             further=further,
             left=left,
             right=right,
@@ -218,7 +220,7 @@ def convolution(program: Program, types: Types, name: str, target: Target) -> It
         template=(*element_types, *constants),
         helpers=frozenset(
             (code.helpers - {"cascade"})
-            | {"pack", "product", "product_f16", "hopper", "boxes_2d", "boxes_3d", "tile_along"}
+            | {"pack", "product", f"product_{HALF[dtype]}", "hopper", "boxes_2d", "boxes_3d", "tile_along"}
         ),
         sizes=dict(sizes.params),
         grid="max(1, min(ceil_div(rows, BM) * ceil_div(places, BN) * batches, processors))",
@@ -239,6 +241,7 @@ def convolution(program: Program, types: Types, name: str, target: Target) -> It
             "VEC": _condition(code.memory.condition(types, sizes, "cols")),
         },
         size_types=dict.fromkeys(sizes.params, "int"),
+        types={t: next(b.name for b in pointers if types.element(b) == t) for t in element_types},
         operands=((f"filters_map({filters})", ()), (f"{lies}({images})", ())),
         pointers=tuple(b.name for b in pointers),
         counts=(f"processors({images})",),
@@ -256,7 +259,7 @@ def _condition(text: str) -> str:
 def _further(found: Convolution, sizes: Sizes) -> str:
     """How many lines of the frame a tap's operand lies further on; the frame's own sizes where loops are others."""
     frame = found.frame
-    kernel, dilation = frame.walked, (*frame.dilation[:-1], frame.dilation[-1] * frame.together)
+    kernel = frame.walked
     around = found.right.buffer.shape[1:-1]  # type: ignore[union-attr]
     named = {"pitch": found.axes[-1].around, **({"lines": found.axes[-2].around} if len(found.axes) == 3 else {})}
     text = ""
@@ -267,13 +270,32 @@ def _further(found: Convolution, sizes: Sizes) -> str:
                 own = ("wide", "tall")[len(kernel) - 1 - axis]
                 sizes.add(own, around[axis])
             text = f"({text}) * {own}" if text else ""
-        below = prod(kernel[axis + 1 :])
         if kernel[axis] > 1:
-            tap = "tap" if below == 1 else f"tap / {below}"
-            tap += f" % {kernel[axis]}" if prod(kernel[:axis]) > 1 else ""
-            tap += f" * {dilation[axis]}" if dilation[axis] > 1 else ""
+            tap = _tap(frame, axis)
+            tap += f" / {frame.stride[axis]}" if frame.stride[axis] > 1 else ""
             text = f"{text} + {tap}" if text else tap
     return text or "0"
+
+
+def _tap(frame: Frame, axis: int) -> str:
+    """How far a tap is from the first along a dimension of the image, in taps that are taken together."""
+    kernel, dilation = frame.walked, (*frame.dilation[:-1], frame.dilation[-1] * frame.together)
+    below = prod(kernel[axis + 1 :])
+    tap = "tap" if below == 1 else f"tap / {below}"
+    tap += f" % {kernel[axis]}" if prod(kernel[:axis]) > 1 else ""
+    return tap + (f" * {dilation[axis]}" if dilation[axis] > 1 else "")
+
+
+def _channel(frame: Frame) -> str:
+    """The first of the channels that a step takes of a line, which has those of all places of a stride's step."""
+    phase, parts = "", "step" if frame.taps == 1 else f"step % {frame.parts}"
+    for axis, count in enumerate(frame.phases):
+        if count > 1:
+            phase = f"({phase}) * {count} + " if phase else ""
+            phase += f"{_tap(frame, axis)} % {frame.stride[axis]}"
+    found = [f"({phase}) * {frame.padded}"] if phase else []
+    found += [f"{parts} * {STEP}"] if frame.parts > 1 else []
+    return " + ".join(found) or "0"
 
 
 def _schedule(rows: int, frame: Frame) -> dict[str, int | str]:
@@ -293,5 +315,6 @@ def _seconds(found: Convolution, program: Program) -> float:
     rows = elements // max(1, spots * (found.image.size.hint() if found.image is not None else 1))
     batch = elements // max(1, spots * rows)
     work = 2 * batch * -(-rows // 64) * 64 * found.places.hint() * found.frame.depth
-    whole = [b for b in program.buffers if b.dtype != "float16" and prod(s.hint() for s in b.shape) == elements]
+    operands = (found.left.buffer, found.right.buffer)
+    whole = [b for b in program.buffers if b not in operands and prod(s.hint() for s in b.shape) == elements]
     return 5e-6 + work / OWN_RATE + 0.3 * elements * sum(BYTES[b.dtype] for b in whole) / BYTES_PER_SECOND

@@ -5,10 +5,10 @@ The step before is calls/implicit.py; scales, bias and what follows element by e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from kforge.engine.calls import implicit
+from kforge.engine.calls import framed, implicit
 from kforge.engine.calls.vendor import VendorCall, vendor_tensor
 from kforge.engine.graph.importer import Importer
 from kforge.engine.graph.ir import REAL, Expr, Window
@@ -29,20 +29,14 @@ class Walk(Window):
 
 
 def implicit_convolution(imp: Importer, call: VendorCall, shape: tuple[Poly, ...]) -> Tensor | None:
-    """A convolution of one group and stride 1 by halves and a kernel of ours, where that pays."""
+    """A convolution of one group by halves and a kernel of ours, where that pays."""
     x, weight = call.operands[:2]
     rank = len(shape) - 2
     values = sum(prod(s.hint() for s in t.shape) for t in (x, weight))
     channels = weight.shape[1].hint()
-    if call.keywords.keys() - {"padding", "dilation"} or not call.operator.startswith(f"conv{rank}d"):
+    if not _plain(call, rank) or shape[1].hint() < LEAST_FILTERS:
         return None
-    if shape[1].hint() < LEAST_FILTERS:
-        return None
-    padding, dilation = (_each(call.keywords.get(k, d), rank) for k, d in (("padding", 0), ("dilation", 1)))
-    kernel = tuple(s.hint() for s in weight.shape[2:])
-    reach = dilation[-1] * (kernel[-1] - 1)
-    wider = -(-reach // 4) * 4  # where lines of the result are whole vectors, those of the frame are, too
-    frame = implicit.Frame(kernel, padding, dilation, channels, wider)
+    frame = _frame_of(call, rank, channels)
     if x.dtype != "float32" or len(call.operands) > 2 or not implicit.pays(call.operations, frame, values):
         return None
     for size in weight.shape[1:]:
@@ -56,7 +50,7 @@ def implicit_convolution(imp: Importer, call: VendorCall, shape: tuple[Poly, ...
     images = vendor_tensor((shape[0], *around, depth), "float16", call, name, origin)
     filters = vendor_tensor((shape[1], depth), "float16", call, name, origin)
     units, marks = (vendor_tensor((size,), "float32", call, name, origin) for size in (shape[1], shape[0]))
-    sums = _walk(imp, shape, images, filters, Walk(CONVOLUTION, (Tap("depth", depth, 1),), (), None, frame))
+    sums = _walk(imp, shape, "float32", images, filters, Walk(CONVOLUTION, (Tap("depth", depth, 1),), (), None, frame))
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         b = ctx.builder
@@ -70,7 +64,43 @@ def implicit_convolution(imp: Importer, call: VendorCall, shape: tuple[Poly, ...
     return imp.tensor(shape, "float32", at, sums, whole, units, marks)
 
 
-def _walk(imp: Importer, shape: tuple[Poly, ...], images: Tensor, filters: Tensor, window: Walk) -> Tensor:
+def narrow_convolution(imp: Importer, call: VendorCall, dtype: str) -> Tensor | None:
+    """A convolution in 16 bits of one group by a kernel of ours, where that pays."""
+    x, weight = call.operands
+    rank, channels = len(x.shape) - 2, weight.shape[1].hint()
+    if not _plain(call, rank) or weight.shape[0].hint() < LEAST_FILTERS:
+        return None
+    frame = _frame_of(call, rank, channels)
+    if not framed.pays(call.operations, frame, sum(prod(s.hint() for s in t.shape) for t in (x, weight))):
+        return None
+    for size in weight.shape[1:]:
+        imp.fix(size)
+    name, depth = imp.node.name, Poly.of(frame.depth)
+    steps = zip(x.shape[2:], frame.kernel, frame.stride, frame.padding, frame.dilation, strict=True)
+    sizes = [imp.derived(size, 2 * p - d * (k - 1) - 1 + s, s) for size, k, s, p, d in steps]
+    shape = (x.shape[0], weight.shape[0], *sizes)
+    call.scheme, call.labels, call.facts = framed.FRAMED, framed.RESULTS, {"frame": frame, "dense": True}
+    around = tuple(s + Poly.of(e) for s, e in zip(shape[2:], frame.deep, strict=True))
+    images = vendor_tensor((shape[0], *around, depth), dtype, call, name, imp.origin)
+    filters = vendor_tensor((shape[1], depth), dtype, call, name, imp.origin)
+    return _walk(imp, shape, dtype, images, filters, Walk(CONVOLUTION, (Tap("depth", depth, 1),), (), None, frame))
+
+
+def _plain(call: VendorCall, rank: int) -> bool:
+    """Whether a convolution is of one group, and no transposed one."""
+    return not call.keywords.keys() - {"stride", "padding", "dilation"} and call.operator == f"conv{rank}d"
+
+
+def _frame_of(call: VendorCall, rank: int, channels: int) -> implicit.Frame:
+    defaults = {"stride": 1, "padding": 0, "dilation": 1}
+    stride, padding, dilation = (_each(call.keywords.get(key, default), rank) for key, default in defaults.items())
+    kernel = tuple(s.hint() for s in call.operands[1].shape[2:])
+    frame = implicit.Frame(kernel, stride, padding, dilation, channels, 0)
+    # where lines of the result are whole vectors, those of the frame are, too
+    return replace(frame, wider=-(-frame.reach[-1] // 4) * 4)
+
+
+def _walk(imp: Importer, shape: tuple[Poly, ...], dtype: str, images: Tensor, filters: Tensor, window: Walk) -> Tensor:
     """The sums themselves; a kernel of rows, and one of other loops, finds them in memory."""
 
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
@@ -84,7 +114,7 @@ def _walk(imp: Importer, shape: tuple[Poly, ...], images: Tensor, filters: Tenso
         ctx.windows[expr.uid] = sums
         return expr
 
-    sums = imp.tensor(shape, "float32", at, images, filters)
+    sums = imp.tensor(shape, dtype, at, images, filters)
     sums.name = imp.node.name
     return sums
 

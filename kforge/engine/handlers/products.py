@@ -23,7 +23,7 @@ from kforge.engine.handlers.attention import attention
 from kforge.engine.handlers.chains import chain
 from kforge.engine.handlers.converted import converted_product
 from kforge.engine.handlers.flattened import flattened
-from kforge.engine.handlers.implicit import implicit_convolution
+from kforge.engine.handlers.implicit import implicit_convolution, narrow_convolution
 from kforge.engine.handlers.joined import below, group_of, part_of, weights_of
 from kforge.engine.handlers.narrow import integer_product
 from kforge.engine.handlers.operators import POINTWISE
@@ -217,10 +217,13 @@ def library_convolution(
     taps = prod(s.hint() for s in weight.shape[1:])
     points = prod(s.hint() for s in x.shape) if transposed else prod(meta.shape)
     operator = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
-    inside = bias if bias is not None and meta.dtype in HALVES else None
-    call = VendorCall(operator, (x, weight, *([inside] if inside is not None else [])), keywords, 2 * points * taps)
     result = None
-    if imp.switches.gathered:
+    if imp.switches.implicit and meta.dtype in HALVES:
+        own = VendorCall(operator, (x, weight), keywords, 2 * points * taps)
+        result = narrow_convolution(imp, own, meta.dtype)
+    inside = bias if bias is not None and meta.dtype in HALVES and result is None else None
+    call = VendorCall(operator, (x, weight, *([inside] if inside is not None else [])), keywords, 2 * points * taps)
+    if imp.switches.gathered and result is None:
         steps, pads, gaps, extra = (_several(v, rank) for v in (stride, padding, dilation, output_padding))
         how, convolve = Placing(steps, pads, gaps, extra, groups), partial(_convolved, imp)
         if transposed:

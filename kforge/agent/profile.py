@@ -29,7 +29,8 @@ FOLDER = "profiles"  # in the state folder, one file a candidate and target
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """What the command line asked for. gpu: whose data sheet stands for an absent one. state: the `.kforge` folder."""
+    """What the command line asked for. gpu: whose data sheet stands for an absent one, and whose architecture is built
+    for where `arch` names no other. state: the `.kforge` folder."""
 
     device: str = "auto"
     arch: str | None = None
@@ -56,6 +57,7 @@ class Profiled:
 def profile(path: Path, module: Path | None, options: ProfileOptions, tell: Callable[[str], None]) -> Profiled:
     """Profile one candidate of the task in `path`. tell: narration. KforgeError where it does not build or run."""
     from kforge import scratch
+    from kforge.profiling.ceilings import arch_of
     from kforge.task import capture, resolve_device
     from kforge.worker import Zygote
 
@@ -68,6 +70,8 @@ def profile(path: Path, module: Path | None, options: ProfileOptions, tell: Call
     zygote = Zygote().start()  # it imports torch while this process does
     try:
         device = resolve_device(options.device)
+        if options.gpu is not None and options.arch is None and device == "cpu":  # built for the GPU that is absent
+            options = replace(options, arch=arch_of(options.gpu))
         stages("task")
         task = loaded(path, None)
         if not 0 <= options.variant < task.n_variants:

@@ -37,7 +37,8 @@ def profile(
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the roofline as a picture.")] = None,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="The same as PNG (extra png).")] = None,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", help="Use this GPU's data sheet, e.g. A100, where none is here.")
+        str | None,
+        typer.Option("--gpu", help="Take data sheet and architecture of this GPU, e.g. A100, where none is here."),
     ] = None,
     energy: Annotated[bool, typer.Option("--energy", help="Measure energy a call (3 s more).")] = False,
     counters: Annotated[bool, typer.Option("--counters/--no-counters", help="Whether ncu is used.")] = True,

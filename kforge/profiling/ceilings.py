@@ -129,6 +129,14 @@ DATA_SHEETS: dict[str, Ceilings] = {
 }
 
 
+_ARCH_OF = {
+    "A100": "sm_80",
+    "H100": "sm_90a",
+    "H200": "sm_90a",
+    "L40S": "sm_89",
+    "RTX 4090": "sm_89",
+    "B200": "sm_100a",
+}
 _CHIP_OF = {"sm_80": "A100", "sm_86": "A100", "sm_89": "L40S", "sm_90": "H200", "sm_100": "B200"}
 
 
@@ -142,9 +150,18 @@ def sheet_for_arch(arch: str) -> Ceilings:
 
 def data_sheet(gpu: str) -> Ceilings:
     """The data-sheet ceilings of the GPU whose name contains one of the table's. MissingError: not in the table."""
-    for name, sheet in DATA_SHEETS.items():
+    return DATA_SHEETS[_in_the_table(gpu)]
+
+
+def arch_of(gpu: str) -> str:
+    """The architecture ("sm_90a") of a GPU that has a data sheet, by its name. MissingError: not in the table."""
+    return _ARCH_OF[_in_the_table(gpu)]
+
+
+def _in_the_table(gpu: str) -> str:
+    for name in DATA_SHEETS:
         if re.search(rf"(?<![A-Za-z0-9]){name}(?![A-Za-z0-9])", gpu):
-            return sheet
+            return name
     raise MissingError(f"no data sheet for {gpu!r}", "known: " + ", ".join(DATA_SHEETS))
 
 

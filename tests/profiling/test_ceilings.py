@@ -9,7 +9,7 @@ import pytest
 
 from kforge.errors import MissingError
 from kforge.profiling import ceilings
-from kforge.profiling.ceilings import DATA_SHEETS, Ceilings, data_sheet
+from kforge.profiling.ceilings import DATA_SHEETS, Ceilings, arch_of, data_sheet, sheet_for_arch
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,15 @@ def test_other_gpus_have_no_sheet(name: str) -> None:
     with pytest.raises(MissingError, match="no data sheet") as error:
         data_sheet(name)
     assert "H200" in error.value.hint
+
+
+def test_every_gpu_of_the_table_has_its_architecture() -> None:
+    """By the name that the driver gives; the sheet that stands for an architecture is of a GPU that has it."""
+    found = {name: arch_of(f"NVIDIA {name}") for name in DATA_SHEETS}
+    assert found["A100"] == "sm_80" and found["H200"] == "sm_90a" and found["RTX 4090"] == "sm_89"
+    for arch in found.values():
+        stands = sheet_for_arch(arch)
+        assert found[next(name for name, sheet in DATA_SHEETS.items() if sheet is stands)] == arch
 
 
 def test_mixed_rate_of_a_sheet_does_not_depend_on_the_mix() -> None:

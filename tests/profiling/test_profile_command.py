@@ -148,6 +148,14 @@ def test_a_plain_diff_stays_one(project: Path) -> None:
     assert done.returncode == 0 and "before" not in done.stdout and "@@" in done.stdout
 
 
+def test_a_gpu_that_is_absent_brings_its_architecture(project: Path) -> None:
+    """Its data sheet bounds what was built for it, whatever is built where no GPU is named."""
+    done = _kforge(project, "profile", "op.py", "two", "--device", "cpu", "--gpu", "L40S", "--json")
+    data = json.loads(done.stdout.splitlines()[-1])
+    assert (data["arch"], data["roofline"]["ceilings"]) == ("sm_89", "NVIDIA L40S")
+    assert data["kernels"][0]["registers"] > 0
+
+
 def test_the_ledger(project: Path) -> None:
     """Expected against achieved gain a tool, from the run index."""
     empty = _kforge(project, "profile", "--ledger", "--json")

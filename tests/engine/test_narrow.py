@@ -11,7 +11,7 @@ from kforge.engine.calls import bands, precision
 from kforge.engine.handlers import narrow, products
 from kforge.errors import NoCandidate
 from kforge.task import Call
-from tests.engine.support import compare, function_task, load_model, proposals
+from tests.engine.support import compare, function_task, leaves, load_model, proposals
 
 BYTES = "torch.randint(-128, 128, (33, 64), dtype=torch.int8), torch.randint(-128, 128, (40, 64), dtype=torch.int8)"
 
@@ -77,18 +77,51 @@ def test_floats_of_eight_bits_are_read(body: str, inputs: str, parameters: str, 
         load_model(candidate, tmp_path)()(first.half(), *call.args[1:])
 
 
-def test_floats_of_eight_bits_are_named(tmp_path: Path) -> None:
-    """What would have to be written in eight bits has no kernel."""
-    product = (
-        "torch._scaled_mm(x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn).t(), s, s, out_dtype=torch.bfloat16)"
+EDGES = [448, 464, 464.1, 481, 1e9, torch.inf, -torch.inf, torch.nan, 1e-9, 9.765625e-4, 0.00146484375, -0.0, 57344]
+EDGES += [61439, 61440, -1e6, 7.6e-6]
+E4, E5 = "torch.float8_e4m3fn", "torch.float8_e5m2"
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "parameters"),
+    [
+        (f"return x.to({E4}), x.to({E5}), x.to({E4}).float() * 2, x.to({E5}).bfloat16()", "torch.randn(7, 40)", "x"),
+        (f"s = x.abs().amax(-1, True) / 448\nreturn (x / s).to({E4}), s", "torch.randn(7, 40)", "x"),
+        (f"return torch.relu(x).to({E5}).t().contiguous()", "torch.randn(7, 40).half()", "x"),
+        (f"return F.avg_pool2d(x, 3, 1).to({E4}), x.sum(0).to({E5})", "torch.randn(3, 9, 40)", "x"),
+        (f"return (x @ w).to({E4})", "torch.randn(7, 40), torch.randn(40, 9)", "x, w"),
+        ("return torch.cat([x, x[:2].abs()]), x.flip(0).roll(1, 1), x[i]", f"X.to({E5}), torch.tensor([4, 0])", "x, i"),
+        (f"return x.to({E5})", f"X.to({E4})", "x"),
+    ],
+)
+def test_floats_of_eight_bits_are_written(body: str, inputs: str, parameters: str, tmp_path: Path) -> None:
+    """Casts round to eight bits as this torch does, beyond the largest number, too, also where they are read again."""
+    task = function_task(body, inputs.replace("X", "torch.randn(7, 40)"), tmp_path, parameters)
+    model, reference = load_model(proposals(task)[0], tmp_path)(), task.make_reference()
+    call = task.make_call().args
+    odd = call[0].float().reshape(-1)
+    odd[: len(EDGES)] = torch.tensor(EDGES)
+    for x in (call[0], odd.reshape(call[0].shape).to(call[0].dtype)):
+        for want, have in zip(leaves(reference(x, *call[1:])), leaves(model(x, *call[1:])), strict=True):
+            assert (have.dtype, have.shape, have.stride()) == (want.dtype, want.shape, want.stride())
+            assert torch.allclose(have.float(), want.float(), rtol=1e-6, atol=0, equal_nan=True)
+
+
+def test_operands_of_eight_bits_are_written(tmp_path: Path) -> None:
+    """What a library multiplies in eight bits is quantised by a kernel before."""
+    product = f"torch._scaled_mm(x.to({E4}), w.to({E4}).t(), s, s, out_dtype=torch.bfloat16)"
+    task = function_task(
+        f"return {product} + 1", "torch.randn(32, 64), torch.randn(48, 64), torch.ones(1)", tmp_path, "x, w, s"
     )
-    body = f"return {product} + 1"
-    task = function_task(body, "torch.randn(32, 64), torch.randn(48, 64), torch.ones(1)", tmp_path, "x, w, s")
-    with pytest.raises(NoCandidate, match="float8_e4m3fn"):
-        proposals(task)
-    moved = function_task("return x.t().contiguous()", "torch.randn(3, 5).to(torch.float8_e5m2)", tmp_path)
+    call = task.make_call().args
+    assert torch.equal(load_model(proposals(task)[0], tmp_path)()(*call), task.make_reference()(*call))
+
+
+def test_what_is_computed_in_eight_bits_is_named(tmp_path: Path) -> None:
+    """What is neither a cast nor a move of elements has no kernel."""
+    task = function_task("return F.pad(x, (1, 1), value=0.3)", f"torch.randn(3, 5).to({E5})", tmp_path)
     with pytest.raises(NoCandidate, match="float8_e5m2"):
-        proposals(moved)
+        proposals(task)
 
 
 def test_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

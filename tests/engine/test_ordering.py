@@ -96,6 +96,15 @@ def test_dtypes(dtype: str, tmp_path: Path) -> None:
     compare(task, proposals(task)[0], tmp_path)
 
 
+def test_rows_of_one(tmp_path: Path) -> None:
+    """Of a single element the index is zero, whatever is looked for."""
+    body = "return x.topk(1, 1), x.mode(1), x.median(1), x.argmin(1) + x.amin(1), x.kthvalue(1, 1), x.max(1)"
+    task = function_task(body, "torch.randint(9, (6, 1, 3))", tmp_path)
+    compare(task, proposals(task)[0], tmp_path)
+    with pytest.raises(NoCandidate, match="nothing to compute"):
+        proposals(function_task("return x.argmax(1)", "torch.randn(6, 1)", tmp_path))
+
+
 def test_rows_too_long_are_refused(tmp_path: Path) -> None:
     """A row that no block can hold is not sorted, and the answer names the operator."""
     task = function_task("return x.sort(1)", "torch.randn(2, 6000)", tmp_path)

@@ -139,3 +139,10 @@ def test_pairs_and_counts(tmp_path: Path) -> None:
     inputs = "torch.randn(53, 6), torch.randint(9, (40,)), torch.randn(40)"
     task = function_task(body, inputs, tmp_path, "x, i, y")
     compare(task, proposals(task)[0], tmp_path)
+
+
+def test_pairs_of_any_number(tmp_path: Path) -> None:
+    """A candidate captured at one number of vectors serves others, of none and of many pairs."""
+    task = function_task("return F.pdist(x)", "torch.randn(7, 5)", tmp_path)
+    calls = [Call((torch.randn(n, width),)) for n, width in ((0, 5), (1, 5), (2, 1), (3, 8), (64, 5), (301, 3))]
+    compare(task, proposals(task)[0], tmp_path, calls)

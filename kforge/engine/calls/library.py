@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kforge.engine.calls.vendor import LIBRARY, CallStep, Operand, VendorCall, as_view
 from kforge.engine.coalescing import substitute
 from kforge.engine.emit.cgen import C_TYPES
-from kforge.engine.graph.ir import FLOAT8, Buffer, Builder, Expr
+from kforge.engine.graph.ir import Buffer, Builder, Expr
 from kforge.engine.graph.state import replaces
 from kforge.engine.graph.tensors import Cut, Tensor
 from kforge.errors import NoCandidate
@@ -80,7 +80,7 @@ class LibraryCalls:
                 self._operand(inner)  # written as it is: what moves it is a view
                 if as_view(self.builder, tensor, self.materialised, strided=along) is not None:
                     continue
-            if tensor.dtype not in C_TYPES or tensor.dtype in FLOAT8:
+            if tensor.dtype not in C_TYPES:
                 raise NoCandidate(f"no kernel holds elements of dtype {tensor.dtype}", operator=f"dtype {tensor.dtype}")
             buffer = Buffer(self._temporary(tensor.name or "operand"), tensor.dtype, tensor.shape, LIBRARY)
             stage = self.place(tensor, buffer)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from kforge.engine.emit.functions import argument_of_sigmoid
 from kforge.engine.emit.naming import Names, named_steps, wished_name
-from kforge.engine.graph.ir import FLOATS, INTEGERS, REAL, Buffer, Expr, Program
+from kforge.engine.graph.ir import FLOAT8, FLOATS, INTEGERS, REAL, Buffer, Expr, Program
 from kforge.engine.graph.symbols import Atom, Poly, Quotient, Remainder, Size, Value, Var, product
 from kforge.engine.handlers.operators import C_REAL, PRECEDENCE
 from kforge.errors import NoCandidate
@@ -84,10 +84,14 @@ class Types:
         """The C type in which values of a computing type are held."""
         return self.real if dtype == REAL else C_TYPES[dtype]
 
-    def stored(self, buffer: Buffer, dtype: str, text: str) -> str:
+    def stored(self, buffer: Buffer, value: Expr, scope: Scope) -> str:
         """A value of a computing type as an element of `buffer`."""
         element = self.element(buffer)
-        if element == self.scalar(dtype):
+        if buffer.dtype in FLOAT8:
+            once = value.op == f"to_{buffer.dtype}" and value.uid not in scope.known
+            return f"eight_bits<{element}>({scope.text(value.args[0] if once else value)})"
+        text = scope.text(value)
+        if element == self.scalar(value.dtype):
             return text
         return f"static_cast<{element}>({text})" if " " in element else f"{element}({text})"
 

@@ -99,7 +99,7 @@ def forward_lines(
             lines.append(f"{p.buffer.name} = {p.buffer.name}.contiguous()")
     device = next((b.name for b in host.tensors if b.name in used), None)
     if device is None:
-        raise NoCandidate("no tensor among the inputs says on which device to compute", operator="device")
+        raise NoCandidate("no output depends on what an input holds: there is nothing to compute", operator="constants")
     ways = dict(zip(plan.parts.calls, calls, strict=True))
     for part in _segments(plan.parts, choices):
         if isinstance(part, CallStep):

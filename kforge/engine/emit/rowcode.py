@@ -92,7 +92,7 @@ class RowCode(ReducingCode):
         return f"{own}{s.value.op}({target}, {text});"
 
     def _stored(self, s: Store, scope: Scope) -> str:
-        return self.types.stored(s.buffer, s.value.dtype, scope.text(s.value))
+        return self.types.stored(s.buffer, s.value, scope)
 
     def what(self, p: Pass) -> str:
         """A comment that says what a pass is for, with its lines of op.py."""

@@ -282,7 +282,7 @@ class SlidingBase:
         scope.known[self.sliding.window.uid] = result
         self.out.add(*scope.declare_steps([s.value for s in places]))
         for s, place in places.items():
-            self.out.add(f"{place} = {self.types.stored(s.buffer, s.value.dtype, scope.text(s.value))};")
+            self.out.add(f"{place} = {self.types.stored(s.buffer, s.value, scope)};")
 
     def _uses_column(self) -> bool:
         """Whether anything beside the window depends on the column of a result."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from kforge.engine.calls.halved import ROOM
@@ -62,9 +63,19 @@ def _cuda(plan: Plan, codes: list[KernelCode], idea: str) -> str:
         low="halves_low" in use,
         counted="counted" in use,
         special=any(f"{function}(" in c.text for c in codes for function in SPECIAL.values()),
+        eight_bits=any("eight_bits<" in c.text for c in codes),
+        saturates=_saturates(),
         half="f16" if "product_f16" in use else "bf16",
     )
     return tidy(body)
+
+
+@cache
+def _saturates() -> bool:
+    """Whether this torch makes the largest float8_e4m3fn of what is larger; NaN in versions before."""
+    import torch
+
+    return not bool(torch.tensor(1e9).to(torch.float8_e4m3fn).float().isnan())
 
 
 def _sentence(text: str, width: int) -> list[str]:

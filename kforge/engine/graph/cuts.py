@@ -32,7 +32,9 @@ def _is_part(node: Any) -> bool:
     whole = node
     while (below := _source(whole)) is not None:
         whole = below
-    return whole is not node and node.meta["val"].numel() < whole.meta["val"].numel()
+    if whole is node or not all(isinstance(s, int) for s in whole.meta["val"].shape):  # a size that depends on data
+        return False
+    return node.meta["val"].numel() < whole.meta["val"].numel()
 
 
 def cut_layout(node: Any, values: Mapping[Any, Any]) -> Layout | None:

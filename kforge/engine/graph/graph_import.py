@@ -161,8 +161,6 @@ def _run(
                 owner = inputs.get(n.meta.get("sized_as", "")) if isinstance(n, torch.fx.Node) else None
                 for a, b in zip(value.shape, owner.shape, strict=True) if owner is not None else ():
                     imp.equal(a, b)
-                if isinstance(value, Tensor) and value.dtype in FLOAT8:
-                    raise NoCandidate(f"no kernel writes elements of dtype {value.dtype}", operator="output")
                 if isinstance(value, Tensor) and (rule := gaps_of(n, values, _has_gaps(n))) is not None:
                     value.layout, value.format = rule, None
             expanded = {}
@@ -196,11 +194,11 @@ def _order(fake: Any) -> tuple[int, ...]:
     return order if fake.permute(order).is_contiguous() else ()
 
 
-MOVING = (
+FLOAT8_MADE = (
     "view permute transpose t slice select expand clone unsqueeze squeeze alias detach cat index index_select gather "
-    "flip embedding split_with_sizes unbind"
+    "flip embedding split_with_sizes unbind roll repeat abs index_put _to_copy"
 )
-"""Operators that only move elements, which is all that kernels do with those of float8 before they are cast."""
+"""Operators that give elements of float8 which need no rounding: those that move them, beside the cast itself."""
 
 
 def _refuse_dtype(node: Any) -> None:
@@ -212,7 +210,7 @@ def _refuse_dtype(node: Any) -> None:
     if not isinstance(value, torch.Tensor):
         return
     name = str(node.target).removeprefix("aten.").split(".")[0]
-    written = _dtype(value) in FLOAT8 and node.op == "call_function" and name not in MOVING.split()
+    written = _dtype(value) in FLOAT8 and node.op == "call_function" and name not in FLOAT8_MADE.split()
     if (written or _dtype(value) not in C_TYPES) and not _passed_on(node):
         raise NoCandidate(f"no kernel holds elements of dtype {_dtype(value)}", operator=f"dtype {_dtype(value)}")
 

@@ -19,7 +19,7 @@ REAL = "real"
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 SCATTERS = ("set_at", "add_at", "mul_at", "max_at", "min_at")  # a stored value that says where it goes: (place, value)
 ORDERED = ("add_at", "mul_at")  # of floats the last bits depend on the order
-FLOAT8 = ("float8_e4m3fn", "float8_e5m2")  # read, never written
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")  # read, moved and cast to; nothing is computed in them
 FLOATS = ("float32", "float16", "bfloat16", "float64", *FLOAT8)
 
 

@@ -38,8 +38,12 @@ def reduce(imp: Importer, kind: str, x: Tensor, dims: Dims, keepdim: bool, dtype
     lead = [d for d in range(rank) if d not in over]
     order = lead + over
     source = x if order == list(range(rank)) else HANDLERS["permute"](imp, Meta(x.dtype, (), imp.operator), x, order)
-    if all(x.shape[d].constant == 1 for d in over) and not kind.startswith("arg"):
-        small = imp.view(source, [x.shape[d] for d in lead], lambda i: (*i, *(Poly() for _ in over)))
+    if all(x.shape[d].constant == 1 for d in over):
+        shape = [x.shape[d] for d in lead]
+        if kind.startswith("arg"):
+            small = imp.tensor(shape, dtype, lambda ctx, i, guard: ctx.builder.const(0, dtype))
+        else:
+            small = imp.view(source, shape, lambda i: (*i, *(Poly() for _ in over)))
         return _keep(imp, small, rank, over) if keepdim else small
     result = imp.tensor([x.shape[d] for d in lead], dtype, lambda ctx, i, guard: ctx.reduced(result, i), source)
     result.reduction = Reduction(kind, source, len(over), () if source is x else tuple(over))

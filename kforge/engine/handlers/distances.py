@@ -25,17 +25,13 @@ def _cdist(imp: Importer, meta: Meta, x: Tensor, y: Tensor, p: float, how: Any =
     return HANDLERS["linalg_vector_norm"](imp, meta, gap, math.inf if math.isinf(p) else p, [-1])
 
 
-MOST_VECTORS = 1 << 20  # up to which single precision tells a pair's row to the next one
-
-
 @handles("_pdist_forward")
 def _pdist(imp: Importer, meta: Meta, x: Tensor, p: float = 2) -> Tensor:
     """Each pair of vectors once, in the order of the rows above the diagonal of a square."""
-    imp.fix(x.shape[0])
-    count, width = x.shape[0].hint(), x.shape[1]
-    if not 1 < count < MOST_VECTORS:
-        raise imp.reject(f"pairs among {count} vectors")
-    pairs = Poly.of(count * (count - 1) // 2)
+    count, width = x.shape
+    if count.hint() < 2:
+        raise imp.reject(f"pairs among {count.hint()} vectors")
+    pairs = imp.derived(count * count - count, 0, 2)
 
     def gap(ctx: Context, index: Index, guard: Guard) -> Expr:
         b = ctx.builder
@@ -47,11 +43,13 @@ def _pdist(imp: Importer, meta: Meta, x: Tensor, p: float = 2) -> Tensor:
     return HANDLERS["linalg_vector_norm"](imp, meta, gaps, math.inf if math.isinf(p) else p, [-1])
 
 
-def _pair(b: Builder, place: Expr, count: int) -> tuple[Expr, Expr]:
+def _pair(b: Builder, place: Expr, count: Poly) -> tuple[Expr, Expr]:
     """Row and column of a place above the diagonal of a square of side `count`, whose rows get shorter by one each.
 
-    A root in single precision gives the row, or the next one to it, which integers decide.
+    A root in single precision gives the row, or the next one to it, which integers decide: up to 2^20 vectors, whose
+    pairs fill no memory.
     """
+    side = b.index(2 * count - 1)
 
     def number(n: int) -> Expr:
         return b.const(n, "int64")
@@ -60,11 +58,10 @@ def _pair(b: Builder, place: Expr, count: int) -> tuple[Expr, Expr]:
         return b.op(name, left, right, dtype="int64")
 
     def begin(row: Expr) -> Expr:
-        return op("shr", op("mul", row, op("sub", number(2 * count - 1), row)), number(1))
+        return op("shr", op("mul", row, op("sub", side, row)), number(1))
 
-    side = 2 * count - 1
-    under = b.cast(op("sub", number(side * side), op("mul", number(8), place)), REAL)
-    root = b.op("sub", b.const(float(side), REAL), b.op("sqrt", under, dtype=REAL), dtype=REAL)
+    under = b.cast(op("sub", op("mul", side, side), op("mul", number(8), place)), REAL)
+    root = b.op("sub", b.cast(side, REAL), b.op("sqrt", under, dtype=REAL), dtype=REAL)
     row = b.cast(b.op("mul", root, b.const(0.5, REAL), dtype=REAL), "int64")
     over = b.op("gt", begin(row), place, dtype="bool")
     row = b.op("where", over, op("sub", row, number(1)), row, dtype="int64")

@@ -51,6 +51,8 @@ C_REAL = {
     "atan2": "atan2{f}({0}, {1})",
     "abs": "fabs{f}({0})",
     "round": "rint{f}({0})",
+    "to_float8_e4m3fn": "float(eight_bits<__nv_fp8_e4m3>({0}))",
+    "to_float8_e5m2": "float(eight_bits<__nv_fp8_e5m2>({0}))",
     **{name: name + "{f}({0})" for name in _FUNCTIONS.split()},
 }
 """max and min are NaN-propagating helpers of the generated source; abs of an integer is written by the printer."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kforge.engine.graph.importer import Importer, Meta, computing, handles, pick, wide
+from kforge.engine.graph.ir import FLOAT8, REAL, Builder, Expr
 from kforge.engine.graph.symbols import Poly, product
 from kforge.engine.graph.tensors import Copied, Index, Tensor, linear, unflatten
 
@@ -37,7 +38,17 @@ def _copied(imp: Importer, x: Tensor) -> Copied | None:
 
 @handles("_to_copy", "to", "convert_element_type")
 def _to_copy(imp: Importer, meta: Meta, x: Tensor, *_: Any, **__: Any) -> Tensor:
-    """A cast; between floating types it is none, since a kernel computes in one type and rounds when it stores."""
+    """A cast; between floating types it is none, since a kernel computes in one type and rounds when it stores.
+
+    To eight bits it is one: a reference that goes through them wants them rounded (quantised).
+    """
+    if meta.dtype in FLOAT8 and x.dtype != meta.dtype:
+        rounding = f"to_{meta.dtype}"
+
+        def rounded(b: Builder, v: Expr) -> Expr:
+            return b.op(rounding, b.cast(v, REAL), dtype=REAL)
+
+        return imp.map(rounded, x, dtype=meta.dtype, compute=computing(x.dtype))
     return imp.map(lambda b, v: v, x, dtype=meta.dtype, compute=computing(x.dtype))
 
 

@@ -46,7 +46,8 @@ class Evidence:
 def find_evidence(module: Path, state: Path, task: Path | None = None) -> Evidence:
     """The report on the candidate whose module file is `module`, found by the content of its files.
 
-    task: the op.py that it is to serve; what was judged against another one says nothing of it (None: any).
+    task: the op.py that it is to serve; what was judged against another one says nothing of it. None: that of the
+    newest report by which it may leave, else of the newest.
     A report about other texts under the same names is none: then `problem` says that the source changed since. The
     newest decides whether it passed; of those that passed alike the widest plan speaks, for a quick look after a whole
     verification takes nothing of it away.
@@ -60,7 +61,15 @@ def find_evidence(module: Path, state: Path, task: Path | None = None) -> Eviden
         with Index(index) as opened:
             rows = opened.evaluations(module.name)
     elsewhere = bool(rows)
-    if task is not None:
+    if task is None:
+        tasks = dict.fromkeys(_task_path(row, state) for row in rows)
+        if len(tasks) > 1:
+            each = [
+                replace(find_evidence(module, state, path), task_path=path if path.is_file() else None)
+                for path in tasks
+            ]
+            return min(each, key=lambda one: (bool(one.problem), one.task_path is None))  # that of a replay is gone
+    else:
         own = [row for row in rows if _is_of(row, task, state)]
         rows = own or [row for row in rows if _task_path(row, state).name == task.name]  # moved, and edited since
     changed = ""

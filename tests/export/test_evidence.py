@@ -148,6 +148,13 @@ def test_what_was_judged_against_another_task_says_nothing_of_this_one(copy: Jud
     _judged_against(other, state, {"status": Status.WRONG})
     assert "it was judged wrong" in find_evidence(module, state, other).problem
     assert find_evidence(module, state, task).problem == ""
+    gone = task.with_name("gone.py")
+    gone.write_text(task.read_text())
+    _judged_against(gone, state, {"status": Status.VERIFIED})
+    gone.unlink()
+    found = find_evidence(module, state)
+    assert found.problem == "" and found.task_path is not None
+    assert found.task_path.name == task.name, "where none is named, one that is there and that it may leave for"
     moved = task.with_name("moved.py")
     moved.write_text(task.read_text())
     assert find_evidence(module, state, moved).problem == "", "the same text, wherever it lies"

@@ -151,6 +151,7 @@ class Pool:
         self.candidate_sq = self.baseline_sq = self.beyond_sq = 0.0
         self.candidate_4th = self.baseline_4th = 0.0
         self.candidate_max = self.baseline_max = 0.0
+        self.exact_sum = self.exact_sq = 0.0  # of the right values
         self.excess = self.lone_excess = 0.0  # largest error after 1 (after LONE) units in the last place are taken off
         self.place = ""
         self.bias = Bias()  # of half types
@@ -188,6 +189,9 @@ class Pool:
         squares = [e * e for e in (second, first, beyond)]
         sums = [float(s.sum()) for s in squares]
         self.draws += 1
+        values = expected.nan_to_num(0.0, 0.0, 0.0)
+        self.exact_sum += float(values.sum())
+        self.exact_sq += float(values.square().sum())
         self.count += second.numel()
         self.baseline_draws += 1
         self.baseline_count += first.numel()
@@ -257,6 +261,15 @@ class Pool:
     def told(self) -> bool:
         """Whether an RMS over this data compares precision: no repeated errors, no few that outweigh all others."""
         return self.averages and (self.small or self.baseline_sq == 0.0 or self.effective >= DOMINATED)
+
+    @property
+    def vain(self) -> bool:
+        """Whether the rule on RMS errors would pass one constant for all answers: the baseline's error is as large as
+        what the right values differ by."""
+        if not self.count or self.baseline_sq == 0.0:
+            return False
+        variance = self.exact_sq / self.count - (self.exact_sum / self.count) ** 2
+        return (self.limits.rms * self.baseline_rms) ** 2 >= variance
 
     @property
     def lone(self) -> bool:

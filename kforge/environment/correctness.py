@@ -22,7 +22,15 @@ from kforge.environment.honesty import kept_from
 from kforge.environment.inputs import CORE, GIVEN, Case, Plan
 from kforge.environment.loading import load_candidate
 from kforge.environment.preparation import Prepared
-from kforge.environment.probes import draws_anew, influences, other_values, same_address, unwatched, without_launches
+from kforge.environment.probes import (
+    draws_anew,
+    influences,
+    other_values,
+    other_weights,
+    same_address,
+    unwatched,
+    without_launches,
+)
 from kforge.environment.report import CaseResult, Status
 from kforge.environment.structure import (
     Problem,
@@ -100,6 +108,8 @@ class Correctness:
             self._further_draws(child, allowance)
         if self.result.failure is None and self.plan.name != "quick":
             same_address(self, child)
+        if self.result.failure is None and (self.plan.name != "quick" or self.result.kept):
+            other_weights(self, child)
         random_outputs = self.prepared.facts is not None and self.prepared.facts.random
         if self.result.failure is None and random_outputs:
             draws_anew(self, child)
@@ -237,6 +247,11 @@ class Correctness:
         self._loaded, self._fresh = None if tensors is not None else case.state_seed, True
         if reply.problem:
             raise StateProblem(reply.problem)
+
+    def restate(self, child: Child, state_seed: int) -> None:
+        """Other parameters and buffers into the module that is loaded, as load_state_dict copies them."""
+        load_candidate(self.prepared, child, self.candidate, self.overrides, state_seed=state_seed, again=True)
+        self._loaded, self._fresh = state_seed, True
 
     def note(self, reply: CallReply, deriving: bool = False) -> None:
         """Operators, launches and threads of one call. The first call may prepare weights, and one that is told to

@@ -226,6 +226,21 @@ def _first_row(value: float) -> Transform:
     return plant
 
 
+def _half_kept(first: bool) -> Transform:
+    """One half of the elements as given, the other in reverse: who knows some fixed values knows no answer by them."""
+
+    def plant(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        import torch
+
+        y = x.clone(memory_format=torch.contiguous_format)
+        flat, half = y.view(-1), x.numel() // 2
+        moved = flat[half:] if first else flat[:half]
+        moved.copy_(moved.flip(0))
+        return y
+
+    return plant
+
+
 def _false_rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """The first row of a mask all false, the last all true."""
     if x.numel() == 0:
@@ -247,9 +262,12 @@ SPECIALS: Mapping[str, Transform] = {
     "round": _at_edges(0.5, 1.0, 0.0, -0.5, -1.0, 2.0),  # where comparisons with constants are decided
     "two_nans": _pairs_in_rows(float("nan")),
     "minus_inf_row": _first_row(float("-inf")),
+    "first_half": _half_kept(True),
+    "second_half": _half_kept(False),
     "false_rows": _false_rows,
     "domain_edges": lambda x, generator: x,  # inputs that DOMAIN gives a range: see inside_range
 }
+HALVES = ("first_half", "second_half")  # they meet the task's own inputs, and nothing else
 MASKS = ("false_rows",)  # what is done to boolean inputs
 
 

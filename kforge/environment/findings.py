@@ -46,6 +46,7 @@ class Result:
     elsewhere: float | None = None  # share of an answer that is there without own kernels and is no copy
     biased: str = ""  # in words, a mean error that is not the baseline's
     kept: tuple[str, ...] = ()  # kernels and operators of the first call that an equal second one had no need of
+    derived: tuple[str, ...] = ()  # of those, what was made of parameters and is made anew when these change
     run_to_run: float = 0.0  # largest difference between two equal calls, absolute
 
 

@@ -52,6 +52,11 @@ def judge(result: Result, candidate: Candidate, watch: Watch, notes: list[str]) 
         words = "seeds torch's generators: what the user draws afterwards is no longer random"
         watch.fire("generator_state", words)
         return Status.HACKED, words
+    if result.derived:
+        return Status.REJECTED, (
+            f"keeps what {', '.join(result.derived)} derive from parameters: only kforge.kernel.prepared may, so that "
+            "timed calls pay for it [kept_weights]"
+        )
     if result.late:
         words = f"own kernels are launched after their calls have returned ({result.late} in {result.calls} calls)"
         watch.fire("background_thread", words)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kforge.environment.covering import covering, pairs_of
-from kforge.environment.distributions import DISTRIBUTIONS, MASKS, SPECIALS, channel_scales, inside_range
+from kforge.environment.distributions import DISTRIBUTIONS, HALVES, MASKS, SPECIALS, channel_scales, inside_range
 from kforge.environment.layouts import LAYOUTS
 from kforge.environment.shapes import KINDS
 from kforge.environment.trees import map_tensors
@@ -31,7 +31,7 @@ RUN = 60  # extras in a row that share a state, since each other one is loaded a
 GIVEN = "given"  # the shape that the task's own input maker gives
 MOVED = ("all", "first", "rest")
 # What may be done to values and to places. A value is (distribution, special), a place (layout, inputs that take it).
-VALUES = (*((d, "none") for d in DISTRIBUTIONS), *(("x1", s) for s in SPECIALS if s != "none"))
+VALUES = (*((d, "none") for d in DISTRIBUTIONS), *(("x1", s) for s in SPECIALS if s not in ("none", *HALVES)))
 PLACES = (
     *((layout, "all") for layout in LAYOUTS),
     *itertools.product(("offset", "strided", "transposed", "expanded"), MOVED[1:]),
@@ -157,6 +157,8 @@ def _required(sizes: Iterable[int]) -> Iterator[Case]:
         layout = "strided" if (seed + i) % 2 else "contiguous"
         shape = GIVEN if seed - i in (0, 1) else next(shapes)
         yield Case(0, seed, distribution, layout, shape=shape)
+    for half in HALVES:
+        yield Case(0, 0, "x1", special=half)
     yield Case(0, 0, "x1", special="nan")
     yield Case(0, 1, "x1", special="inf")
     yield Case(0, 2, "x1", special="nan_edges", shape="prime")

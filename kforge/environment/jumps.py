@@ -4,6 +4,10 @@ A saturated softmax in a half type is one: whichever of two keys has the larger 
 to units of several, and so the rounding alone, which nobody promises, says which value the row has. A baseline's error
 there is the luck of one draw, 0.3 in one and 40 in the next, and measures nothing. Asked for only where an answer
 failed by that measure, and only where the baseline itself is so unsteady; the other rows are judged as ever.
+
+A reference may jump everywhere, on the task's own inputs too: sin(1000 * x). Any answer is as good as its baseline's
+then, so another measure is needed. Inputs are exact, and so fp64's answer is a fact: who carries more bits comes near
+it, who rounds where the reference rounds comes near the reference, and what is near neither is nobody's answer.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 FIRST, MOVES = 8, 24  # inputs moved so often, and where a row has jumped by then, so often in all
 JUMP = 16.0  # units in the last place of a row, from which on it jumps
 SECONDS = 3.0  # of this thread's work, after which no more moves are made
+FINER = 2.0**-8  # of what a unit of the inputs moves: as much is off what carries eight bits more
+FAR = 0.2  # of an answer's elements that may be near neither
 WORSE = 4.0  # times the limit on the RMS error, by which half of all rows must be worse for a look to be in vain
 
 
@@ -37,6 +43,11 @@ class Jumps:
     rows: torch.Tensor
     most: torch.Tensor
     count: int
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether most rows jump."""
+        return 2 * self.count > self.rows.numel()
 
     def judge(self, answer: torch.Tensor, exact: torch.Tensor, baseline_max: float, factor: float) -> str:
         """In words, the first element of such a row that is further off than the reference itself jumps; or ""."""
@@ -53,6 +64,26 @@ class Jumps:
             f"element {list(place)} is {answer[place].item():.9g}, expected {exact[place].item():.9g}; moving the "
             f"inputs by one unit in the last place moves that row by {float(self.most.expand_as(exact)[place]):.3g}"
         )
+
+
+def astray(answer: torch.Tensor, baseline: torch.Tensor, exact: torch.Tensor, moves: float) -> str:
+    """In words, that too many elements are neither fp64's nor the reference's; or "". moves: a row's, at most."""
+    import torch
+
+    far = torch.ones_like(exact, dtype=torch.bool)
+    for right in (exact, baseline.double()):
+        unit = ulp(right.nan_to_num(0.0, 0.0, 0.0), answer.dtype)
+        error = (answer.double() - right).abs().nan_to_num(0.0, 0.0, 0.0)
+        far &= error > FINER * moves + LONE * unit
+    share = float(far.double().mean())
+    if share <= FAR:
+        return ""
+    place = tuple(torch.nonzero(far)[0].tolist())
+    return (
+        f"{share:.0%} of the elements are neither the right values nor the reference's own, which rounding decides "
+        f"here: {list(place)} is {answer[place].item():.5g}, in fp64 {exact[place].item():.5g}, in the reference "
+        f"{baseline[place].item():.5g}; carry intermediate values in float32"
+    )
 
 
 def hopeless(answer: torch.Tensor, baseline: torch.Tensor, exact: torch.Tensor, limit: float) -> bool:

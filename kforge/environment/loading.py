@@ -24,11 +24,13 @@ def load_candidate(
     tensors: Mapping[str, torch.Tensor] | None = None,
     within: str = "",
     timer: bool = False,
+    again: bool = False,
 ) -> LoadReply:
     """Import the module, construct it as the task does, copy the state of `state_seed` (or `tensors`) into it.
 
     within: name of the submodule that stands for the reference, where the candidate's module holds it. timer: make and
-    calibrate the timer before that. ChildFailed passes; a state that does not fit is in the reply.
+    calibrate the timer before that. again: only copy the state, into the module that is loaded. ChildFailed passes; a
+    state that does not fit is in the reply.
     """
     state = prepared.state(state_seed)
     prefix = f"{within}." if within else ""
@@ -41,5 +43,6 @@ def load_candidate(
         nonpersistent=[f"{prefix}{name}" for name in state.tensors if name not in state.persistent],
         precision=prepared.task.precision,
         timer=timer,
+        again=again,
         gradients=prepared.task.gradients,
     )

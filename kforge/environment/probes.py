@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kforge.environment.expected import Skip
 from kforge.environment.findings import Failure
+from kforge.environment.honesty import kept_from
 from kforge.environment.influence import changes, follows
 from kforge.environment.inputs import Case
 from kforge.environment.randomness import draws_that_differ
@@ -114,6 +115,40 @@ def same_address(judge: Correctness, child: Child) -> None:
             judge.result.cases.append(judge.case_result(case, failure, worst))
             return
     judge.watch.clear("cached_result")
+
+
+def other_weights(judge: Correctness, child: Child) -> None:
+    """Other parameters copied into a module that was called before: answers follow them, as after load_state_dict.
+
+    What the next call derives then, and an equal one after it does not, is kept from parameters by other ways than
+    `prepared`, whose work both calls do.
+    """
+    prepared = judge.prepared
+    random = prepared.facts is not None and prepared.facts.random
+    if prepared.stateful or prepared.task.gradients or random or not prepared.state(0).tensors:
+        return
+    first, then = Case(), Case(seed=1, state_seed=1)
+    try:
+        before, after = prepared.expected(first), prepared.expected(then)
+    except Skip:
+        return
+    failure, worst = judge.ask(child, first, before)
+    if failure is None:
+        judge.restate(child, then.state_seed)
+        failure, worst = judge.ask(child, then, after)
+        if failure is not None:  # repro.py would load them into a new module
+            told = (
+                f"{failure.detail} (weights loaded into a module that was called before: what it keeps is of the old)"
+            )
+            failure = replace(failure, detail=told, expected=None)
+    if failure is not None:
+        judge.result.failure = failure
+        judge.result.cases.append(judge.case_result(failure.case or first, failure, worst))
+        return
+    deriving = judge.earlier[-1][1]
+    again = child.call(after.call, seed=after.seed, anew=True)
+    judge.note(again, deriving=True)
+    judge.result.derived = kept_from(deriving, again)
 
 
 def other_values(judge: Correctness, child: Child, case: Case) -> tuple[Expected, CallReply] | None:

@@ -10,6 +10,7 @@ from functools import cache
 
 from kforge.environment.allowlist import allowlist
 from kforge.environment.static import Finding
+from kforge.environment.static_counting import counted
 
 GROWING = {"append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "popleft", "appendleft"}
 SETUP = {"__init__", "reset_parameters", "extra_repr", "_init_weights", "__repr__"}  # not on the path of a call
@@ -78,6 +79,9 @@ def check_module(
     """All Python rules over one module."""
     checker = _Checker(file, set(reference_names) - {"ModelNew"}, _bodies(reference_source), set(shapes))
     checker.visit(tree)
+    for node, what in counted(tree, SETUP):
+        words = f"counts its calls in {what}: what a call answers must not depend on how many there were"
+        checker.add("call_count", node, words)
     return checker.report
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kforge.worker.protocol import ATTRIBUTES
+
 if TYPE_CHECKING:
     import torch
 
@@ -52,7 +54,10 @@ def _tensors(expected: Expected, reply: CallReply) -> Problem | None:
     right = [(path, leaf) for path, leaf in expected.leaves if _is_tensor(leaf)]
     aliased = {alias.output for alias in expected.effects.aliases}  # a parameter of the reference's, say
     for (path, tensor), meta in zip(right, reply.output_metas, strict=True):
-        if meta.type != "Tensor":
+        kind, _, attributes = meta.type.partition(ATTRIBUTES)
+        if kind == "Tensor" and attributes and not vars(tensor):
+            return Problem(f"{path} carries attributes that the reference's does not: {attributes}", path=path)
+        if kind != "Tensor":
             return Problem(f"{path} is a {meta.type}, not a torch.Tensor", "lazy_tensor", path)
         dtype = str(tensor.dtype).removeprefix("torch.")
         if meta.dtype != dtype:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kforge.environment.acceptance import MIN_DRAWS, Outcome, Pool, halves, limits_for
 from kforge.environment.expected import Expected, Skip
 from kforge.environment.inputs import GIVEN, Case, Plan
-from kforge.environment.jumps import find, hopeless
+from kforge.environment.jumps import astray, find, hopeless
 from kforge.environment.preparation import Prepared
 from kforge.environment.provenance import EQUAL, judge_discrete
 from kforge.environment.randomness import judge as judge_draw
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kforge.worker import CallReply
 
 BASELINE_S = {"quick": 0.4}  # seconds of the processor for baseline draws for a small output (1.5 in the larger plans)
+OWN = ("x1", "x-1")  # the task's own inputs, and as large
 Group = tuple[Any, ...]
 
 
@@ -30,6 +31,7 @@ class Values:
     def __init__(self, prepared: Prepared, plan: Plan) -> None:
         self.prepared, self.plan = prepared, plan
         self.pools: dict[tuple[Group, str], Pool] = {}
+        self.steep: dict[str, float | None] = {}  # outputs that jump everywhere, and how far; None: others
         self.jumps: dict[str, str] = {}  # what of which output was not judged as closely as the rest, and why
         self._steadied: set[Group] = set()
 
@@ -96,6 +98,8 @@ class Values:
         earlier = pool.copied() if output is not None and right.dtype in halves() else None
         draw = pool.add(_real(answer), _real(right), exact)
         outcome = pool.judge()
+        if earlier is not None and output is not None and (words := self._astray(case, path, output, answer, pool)):
+            return words
         wrong = outcome.passed is False or (outcome.passed is None and not pool.small and pool.beyond)
         if wrong and earlier is not None and output is not None and not pool.masks_differ:
             pool, outcome = self._beside_jumps(case, path, output, answer, (earlier, pool))
@@ -104,6 +108,23 @@ class Values:
         if not worst or draw.candidate_max > worst["draw"].candidate_max or outcome.passed is False:
             worst |= {"path": path, "draw": draw}
         return outcome.detail if outcome.passed is False else ""
+
+    def _astray(self, case: Case, path: str, output: tuple[Expected, int], answer: torch.Tensor, pool: Pool) -> str:
+        """What is wrong with an answer that the baseline's error says nothing of, on the task's own inputs; or ""."""
+        if case.shape != GIVEN or case.special != "none" or case.distribution not in OWN or not pool.vain:
+            return ""
+        (expected, leaf), moves = output, self.steep.get(path)
+        if path not in self.steep:
+            found = find(self.prepared, case, expected, leaf)
+            moves = self.steep[path] = float(found.most.max()) if found is not None and found.everywhere else None
+        exact = expected.exact[leaf]
+        if moves is None or exact is None:
+            return ""
+        self.jumps[path] = (
+            f"{path}: RMS errors, since the reference's own answer moves by up to {moves:.3g} when inputs move by one "
+            "unit in the last place (each element was compared with fp64's and with the reference's)"
+        )
+        return astray(answer, expected.leaves[leaf][1], exact, moves)
 
     def _beside_jumps(
         self, case: Case, path: str, output: tuple[Expected, int], answer: torch.Tensor, pools: tuple[Pool, Pool]

@@ -266,7 +266,7 @@ class Server:
         return {"names": sorted({kernel.name for kernel in hooks.kernels()})}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Import the module, construct ModelNew, move it, copy the state by name."""
+        """Import the module, construct ModelNew, move it, copy the state by name; with `again` the last alone."""
         import torch
 
         from kforge.task.backward import Gradients, differentiating
@@ -278,6 +278,10 @@ class Server:
             buffer.refresh()
         (args, kwargs), _ = self.tree(request, "init")
         state, _ = self.tree(request, "state")
+        if request["again"]:
+            with self.around():
+                answer = copy_state(self.model, state, set(request["nonpersistent"]))
+            return {**answer, "redirected": self.redirected, "threads": threads()}
         with self.around():
             path = self.folder / request["module"]
             prebuilt.prepare(self.phase, self.folder / "cache", path.read_text())

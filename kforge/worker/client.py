@@ -92,15 +92,17 @@ class Child(Exchange):
         precision: str = "highest",
         timer: bool = False,
         gradients: Gradients | None = None,
+        again: bool = False,
     ) -> LoadReply:
         """Write the candidate's files, import its module, construct ModelNew(*init), move it, copy `state` by name.
 
         state: the reference's state_dict and, named in `nonpersistent`, its other buffers. overrides: constants per
         kernel. gradients: of the task of a pair. timer: make the timer now, before candidate code, because `time` will
-        be asked.
+        be asked. again: copy the state into the module that is there, as load_state_dict does, and do nothing else.
         ChildFailed as for every request; a state that does not fit is in the reply, not an error.
         """
-        self._clean(candidate)
+        if not again:
+            self._clean(candidate)
         begin = time.perf_counter()
         if timer:
             self.overhead_ms, self.batch_ms = self._calibrate()
@@ -117,6 +119,7 @@ class Child(Exchange):
             overrides={kernel: dict(values) for kernel, values in (overrides or {}).items()},
             nonpersistent=list(nonpersistent),
             precision=str(getattr(precision, "value", precision)),
+            again=again,
             gradients=gradients.as_dict() if gradients is not None else None,
             **fields,
         )

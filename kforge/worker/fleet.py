@@ -64,6 +64,7 @@ class _Seat:
     description: dict[str, Any] | None = None
     tasks: deque[str] = field(default_factory=lambda: deque(maxlen=TASKS))
     deaths: int = 0
+    starts: int = 0
     alive: bool = False
 
 
@@ -83,7 +84,7 @@ class Fleet:
         if len(self._seats) != len(workers):
             raise ValueError("workers need different names")
         self._on_event, self._on_note = on_event, on_note
-        self._inbox: queue.SimpleQueue[tuple[Worker, dict[str, Any] | None]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[_Seat, int, dict[str, Any] | None]] = queue.SimpleQueue()
         self._pending: deque[Job] = deque()
         self._attempts: dict[str, set[str]] = {}  # job -> workers that died of it
         self._died = 0
@@ -112,10 +113,12 @@ class Fleet:
         deadline = time.monotonic() + timeout_s
         while waiting and (left := deadline - time.monotonic()) > 0:
             try:
-                worker, message = self._inbox.get(timeout=left)
+                seat, start, message = self._inbox.get(timeout=left)
             except queue.Empty:
                 break
-            seat = self._seats[worker.name]
+            worker = seat.worker
+            if start != seat.starts:  # of a process that was left before
+                continue
             if message is None:
                 seat.alive = False
                 reasons.append(f"worker {worker.name} {worker.last_words()}")
@@ -159,12 +162,13 @@ class Fleet:
                 return
             if not any(seat.alive for seat in self._seats.values()):
                 continue  # the next _hopeless ends every job
-            worker, message = self._inbox.get()
-            seat = self._seats[worker.name]
-            yield from self._ended(seat) if message is None else self._answered(seat, message)
+            seat, start, message = self._inbox.get()
+            if start == seat.starts:
+                yield from self._ended(seat) if message is None else self._answered(seat, message)
 
     def _begin(self, seat: _Seat) -> None:
-        seat.worker.start(lambda worker, message: self._inbox.put((worker, message)))
+        seat.starts = number = seat.starts + 1  # what an earlier process of this worker still says is nobody's
+        seat.worker.start(lambda _worker, message: self._inbox.put((seat, number, message)))
         seat.alive = True
         seat.worker.send(wire.request("describe", "describe"))
 
@@ -269,8 +273,9 @@ class Fleet:
         self._pending.clear()
         self._call_off()
         while any(seat.hand for seat in self._seats.values() if seat.alive):
-            worker, message = self._inbox.get()
-            seat = self._seats[worker.name]
+            seat, start, message = self._inbox.get()
+            if start != seat.starts:
+                continue
             if message is None:
                 seat.alive, seat.hand = False, {}
             elif message.get("kind") in wire.FINAL:

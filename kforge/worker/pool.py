@@ -86,6 +86,9 @@ class Zygote:
         self._channel = Channel(mine, 1 << 20)
         self.hello = {}
         self.restarts += 1
+        if self.aborted:  # while it was started: `abort` has not seen it
+            self._drop()
+            self._check()
         return self
 
     def wait_ready(self) -> dict[str, Any]:
@@ -100,6 +103,7 @@ class Zygote:
                 self._errors.seek(0)
                 text = self._errors.read().decode(errors="replace")[-2000:]
                 self._drop()
+                self._check()  # it may have been ended by `abort`
                 raise KforgeError(f"the warm parent did not start: {text}") from error
         return self.hello
 

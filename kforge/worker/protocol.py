@@ -118,13 +118,17 @@ class Channel:
         self.sock.close()
 
 
+ATTRIBUTES = " with attributes "  # in the type of a tensor on which some were set
+
+
 @dataclass(frozen=True)
 class TensorMeta:
     """How a tensor lies in memory: all that the other side needs to rebuild the view, no values.
 
     dtype: torch's name ("bfloat16"); shape and strides in elements; offset in elements from the storage's start;
     storage: which storage (equal numbers share memory; on a child's answer, numbers below 0 are its own memory, others
-    the judge's buffers); storage_bytes: its size; device: "cpu" or "cuda"; type: "Tensor" or the subclass's name.
+    the judge's buffers); storage_bytes: its size; device: "cpu" or "cuda"; type: "Tensor" or the subclass's name, and
+    what Python attributes were set on it ("Tensor with attributes origin").
     """
 
     dtype: str

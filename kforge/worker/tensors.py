@@ -17,7 +17,7 @@ from typing import Any
 
 from kforge.errors import ChildFailed
 from kforge.worker import driver
-from kforge.worker.protocol import TensorMeta, dtype_of, encode
+from kforge.worker.protocol import ATTRIBUTES, TensorMeta, dtype_of, encode
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 SEGMENT = 2 << 20  # granularity of a dedicated device allocation
@@ -186,6 +186,9 @@ def describe(tensor: Any, storage: int) -> TensorMeta:
 
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise ChildFailed("raised", f"a tensor of layout {tensor.layout} cannot cross between processes")
+    kind = "Tensor" if type(tensor) is torch.Tensor else type(tensor).__name__
+    if own := sorted(map(str, vars(tensor))):
+        kind += f"{ATTRIBUTES}{', '.join(own)}"
     return TensorMeta(
         dtype=str(tensor.dtype).removeprefix("torch."),
         shape=tuple(tensor.shape),
@@ -194,7 +197,7 @@ def describe(tensor: Any, storage: int) -> TensorMeta:
         storage=storage,
         storage_bytes=tensor.untyped_storage().nbytes(),
         device=tensor.device.type,
-        type="Tensor" if type(tensor) is torch.Tensor else type(tensor).__name__,
+        type=kind,
         requires_grad=bool(tensor.requires_grad and tensor.is_leaf),
     )
 

@@ -45,7 +45,7 @@ def _runs(ready: Prepared, case: Case) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("shape", "count"), [("2", 84), ("2, 1", 123)])
+@pytest.mark.parametrize(("shape", "count"), [("2", 86), ("2, 1", 125)])
 def test_what_inputs_can_be_is_told_without_running_a_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, count: int
 ) -> None:

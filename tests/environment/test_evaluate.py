@@ -165,12 +165,18 @@ def test_repro_shows_the_mismatch_without_the_judge(judge: Judge, tmp_path: Path
     assert "kforge.environment" not in Path(report.repro).read_text()
 
 
-def test_what_is_kept_beside_prepared_is_told(judge: Judge) -> None:
-    """Weights that a candidate derives once and keeps itself cost no timed call anything; those of `prepared` do."""
+def test_what_is_kept_of_weights_beside_prepared_is_rejected(judge: Judge) -> None:
+    """Weights that a candidate derives once and keeps itself cost no timed call anything; those of `prepared` do.
+
+    Kept without a look at the weights it is wrong; what has nothing to do with them is a warning.
+    """
     ways = {
         "own": "self.of == w._version or setattr(self, 'of', w._version) or setattr(self, 'kept', w.double().float())",
+        "stale": "self.of or setattr(self, 'of', 1) or setattr(self, 'kept', w.double().float())",
+        "constant": "self.of is not None or setattr(self, 'of', x.new_ones(3).double()); self.kept = w.detach()",
         "prepared": "setattr(self, 'kept', prepared(w, lambda w: w.double().float()))",
     }
+    right = {"own": Status.REJECTED, "stale": Status.WRONG}
     told = {}
     for way, text in ways.items():
         changes = [
@@ -183,9 +189,12 @@ def test_what_is_kept_beside_prepared_is_told(judge: Judge) -> None:
             ("affine(x, self.scale,", "affine(x, self.kept,"),
         ]
         report = judge("affine", kernels.candidate("affine", *changes), "quick")
-        assert report.status is Status.VERIFIED, report.failure
-        told[way] = [line for line in report.warnings if "kept from call to call" in line]
-    assert told["prepared"] == [] and "aten._to_copy.default" in told["own"][0]
+        assert report.status is right.get(way, Status.VERIFIED), f"{way}: {report.failure}"
+        warnings = [line for line in report.warnings if "kept from call to call" in line]
+        told[way] = report.failure if way in right else " ".join(warnings)
+    assert told["prepared"] == "" and "aten._to_copy.default" in told["constant"]
+    assert "keeps what aten._to_copy.default derive from parameters" in told["own"] and "[kept_weights]" in told["own"]
+    assert "weights loaded into a module that was called before" in told["stale"]
 
 
 def test_events_tell_each_gate_and_case(judge: Judge) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from kforge.environment.report import Report, Status
 from kforge.kernel.candidate import Candidate
+from tests.patience import PATIENCE_S
 
 Judge = Callable[..., Report]
 
@@ -121,7 +122,7 @@ def test_repro_takes_the_thread_order_of_the_failure(judge: Judge) -> None:
     assert report.repro is not None and 'os.environ["KFORGE_EMULATOR"] = "order:' in Path(report.repro).read_text()
     environ = {k: v for k, v in os.environ.items() if k != "KFORGE_EMULATOR"}
     out = subprocess.run(
-        [sys.executable, report.repro], capture_output=True, text=True, timeout=90, check=False, env=environ
+        [sys.executable, report.repro], capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environ
     )
     assert out.returncode == 0, out.stderr
     assert "elements differ from the reference; worst at" in out.stdout

@@ -148,6 +148,55 @@ def test_a_steep_reference_whose_baseline_is_steady_excuses_nothing(made: Callab
     assert find(ready, Case(), expected, 0) is None
 
 
+STEEP = """
+import torch
+
+def reference(x):
+    return torch.sin(x * 1000)
+
+def get_inputs():
+    return [torch.randn(48, 40).bfloat16()]
+"""
+FINE: dict[str, Kernel] = {
+    "in float32": lambda x: torch.sin(x.float() * 1000).bfloat16(),
+    "as the reference rounds": lambda x: torch.sin((x.float() * 1000).bfloat16().float()).bfloat16(),
+}
+ASTRAY: dict[str, Kernel] = {
+    "another function": lambda x: (2 * torch.sin(x.float() * 1000) + 0.5).bfloat16(),
+    "another function of the reference": lambda x: 2 * torch.sin(x * 1000) + 0.5,
+    "another factor": lambda x: torch.sin(x.float() * 1001).bfloat16(),
+    "nothing": torch.zeros_like,
+    "the other half": lambda x: torch.cat([torch.sin(x[:24].float() * 1000).bfloat16(), torch.zeros_like(x[24:])]),
+}
+
+
+@pytest.mark.parametrize("distribution", ["x1", "x-1"])
+def test_a_reference_that_jumps_everywhere_is_no_measure(made: Callable[[str], Prepared], distribution: str) -> None:
+    """Its own error is as large as its values, so that even zeros have less; right is what comes near fp64, or near the
+    reference, and the report says why no RMS error was judged."""
+    ready, case = made(STEEP), Case(distribution=distribution)
+    for name, kernel in FINE.items():
+        words, lines = judged(ready, case, kernel)
+        assert words == "" and len(lines) == 1 and lines[0].startswith("out: RMS errors, since"), name
+    for name, kernel in ASTRAY.items():
+        words, _ = judged(ready, case, kernel)
+        assert "of the elements are neither the right values nor the reference's own" in words, name
+
+
+def test_an_answer_of_roundings_alone_is_no_jump(made: Callable[[str], Prepared]) -> None:
+    """What is left of 1 after a sum of weights is noise, in the reference too: it moves with no input."""
+    ready = made(
+        "import torch\n\ndef reference(x):\n    return torch.softmax(x, -1).sum(-1) - 1\n\n"
+        "def get_inputs():\n    return [torch.randn(2048, 40).half()]\n"
+    )
+
+    def other_order(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, -1).flip(-1).float().sum(-1).half() - 1
+
+    words, lines = judged(ready, Case(), other_order)
+    assert words == "" and lines == []
+
+
 def test_what_is_moved() -> None:
     """Each element of a half type by one unit in its last place; zeros, infinities, other types stay, inputs do too."""
     x = torch.tensor([1.0, -3.0, 0.0, float("inf"), 100.0]).bfloat16()

@@ -15,6 +15,7 @@ import pytest
 from kforge.environment import memory
 from kforge.environment.inputs import make_plan
 from kforge.environment.report import Report, Status
+from tests.patience import PATIENCE_S
 
 NO_BARRIER = (
     "if (t < s) part[t] += part[t + s];\n        __syncthreads();",
@@ -60,7 +61,9 @@ def test_a_read_beyond_a_parameter_is_wrong(judge: Judge, checked: None) -> None
     assert "affine_kforge.cu:4: affine: read of 4 bytes out of bounds at byte 384 of scale (384 bytes)" in words
     assert "out_of_bounds" in {d.name for d in report.detectors if d.fired}
     assert report.repro is not None
-    out = subprocess.run([sys.executable, report.repro], capture_output=True, text=True, timeout=90, check=False)
+    out = subprocess.run(
+        [sys.executable, report.repro], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert out.returncode == 0, out.stderr
     assert "run_checked, launch 0: affine_kforge.cu:4: affine: read of 4 bytes" in out.stdout
     assert "kforge.environment" not in Path(report.repro).read_text()

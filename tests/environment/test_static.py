@@ -226,9 +226,61 @@ def test_inline_sources_are_read_too() -> None:
     assert {f.rule for f in check(text, constraints={"no_fast_math": None}).rejections} == {"no_fast_math"}
 
 
-@pytest.mark.parametrize("line", ["y = next(COUNT)", "self.kept.append(x)", "self.kept.setdefault(x.shape, x)"])
+COUNTING = [
+    "y = next(COUNT)",
+    "y = next(seen())",
+    "self.kept.append(x)",
+    "self.calls += 1",
+    "self.calls = self.calls + 1",
+    "ModelNew.calls += 1",
+    "relu.calls += 1",
+    "CALLS[0] += 1",
+    "CALLS.append(1)",
+    "seen().append(1)",
+    "self.kept[0].pop()",
+    "self.sizes['calls'] = 1 + self.sizes['calls']",
+    "calls = seen.cache_info().hits",
+    "global N; N += 1",
+    "f = lambda x, kept=[]: kept.append(x)",
+]
+
+
+@pytest.mark.parametrize("line", COUNTING)
+def test_counting_calls_is_rejected(line: str) -> None:
+    """Numbers, lists and iterators that outlive a call and that each call moves on."""
+    report = check(forward(line, "y = torch.empty_like(x)", "relu(x, y, x.numel())", "return y"))
+    assert "call_count" in {finding.rule for finding in report.rejections}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sizes = []; sizes.append(x.size(0)); sizes.pop()",
+        "n = 0; n += 1",
+        "n = x.numel(); n = n + 1",
+        "rows = iter(x.shape); n = next(rows)",
+        "n = next(iter(x.shape))",
+        "n = next(size for size in x.shape)",
+        "strides = list(x.stride()); strides.insert(0, 1)",
+        "sizes = [1]; sizes[0] += 1",
+        "SCRATCH[x.shape] = x",
+        "self.scratch = x",
+        "self.number = x.numel() + 1",
+        "self.num_batches_tracked += 1",
+        "x.shape[0:].count(1)",
+        "'a'.join([]).split()",
+    ],
+)
+def test_what_a_repeated_call_leaves_as_it_is_counts_nothing(line: str) -> None:
+    """Local values, what is kept by key or replaced, and buffers."""
+    text = forward(line, "y = torch.empty_like(x)", "relu(x, y, x.numel())", "return y")
+    text += "\n\n    def __init__(self):\n        self.register_buffer('num_batches_tracked', torch.zeros(1))\n"
+    assert "call_count" not in {finding.rule for finding in check(text).findings}
+
+
+@pytest.mark.parametrize("line", ["self.kept.setdefault(x.shape, x)", "global kept; kept = x"])
 def test_state_between_calls_is_said(line: str) -> None:
-    """Iterators of the module and collections of the model that a call moves on are a warning, as a global is."""
+    """Collections of the model that a call may add to are a warning, as a global is."""
     report = check(forward(line, "y = torch.empty_like(x)", "relu(x, y, x.numel())", "return y"))
     assert any("keeps state between calls" in warning for warning in report.warnings)
     within = check(forward("sizes = []", "sizes.append(x.size(0))", "y = torch.empty_like(x)", "relu(x, y, x.numel())"))

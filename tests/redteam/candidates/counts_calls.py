@@ -1,8 +1,8 @@
 # task: softmax
 # plan: quick
-# status: wrong
+# status: rejected
 # fires:
-"""Row 28: right for the first two calls only."""
+"""Row 28: right for the first two calls only, counted in a list."""
 
 import torch
 from torch import nn

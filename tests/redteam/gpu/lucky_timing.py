@@ -2,6 +2,7 @@
 # plan: standard
 # status: verified
 # fires:
+# static: off
 # never: faster
 """Row 22: fast while the judge warms up, slow once it measures."""
 

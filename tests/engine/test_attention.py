@@ -82,6 +82,13 @@ def test_odd_sizes(tmp_path: Path) -> None:
     compare(task, fused(task)[0], tmp_path)
 
 
+def test_parts_of_an_input_that_begins_later(tmp_path: Path) -> None:
+    """Queries, keys and values that are parts of one input, which is a part of a larger tensor itself."""
+    body = "q, k, v = (t.transpose(1, 2) for t in x.view(2, 12, 3, 2, 8).unbind(2))"
+    task = function_task(f"{body}\ns = q @ k.transpose(-2, -1) / 3\n{SOFTMAX} * 2", "torch.randn(2, 12, 48)", tmp_path)
+    compare(task, fused(task)[0], tmp_path, [Call((torch.randn(3, 12, 48)[1:],))])
+
+
 def test_shared_heads(tmp_path: Path) -> None:
     """Keys and values that several heads share are not copied; the merged heads are one kernel's result."""
     body = (

@@ -50,6 +50,18 @@ def test_mixed_layouts(tmp_path: Path) -> None:
     compare(task, candidate, tmp_path)
 
 
+@pytest.mark.parametrize("size", (8, 64))
+@pytest.mark.parametrize("count", (1, 6))
+def test_many_operands_and_places(count: int, size: int, tmp_path: Path) -> None:
+    """Tiles are as small as the room for all operands asks; values that depend on the place are known there."""
+    terms = " + ".join(f"{name}.transpose(1, 2)" for name in "xyzuvw"[:count])
+    body = f"return (({terms}) * torch.where(torch.arange(x.shape[2])[:, None] < 4, 1.0, -1.0)).contiguous()"
+    given = ", ".join([f"torch.randn(2, 70, {size})"] * count)
+    task = function_task(body, given, tmp_path, ", ".join("xyzuvw"[:count]))
+    candidate = next(c for c in proposals(task) if "_tile[across" in c.files["op_kforge.cu"])
+    compare(task, candidate, tmp_path)
+
+
 def test_results_that_keep_a_transposed_layout(tmp_path: Path) -> None:
     """A pointwise result of a transposed view lies as the view does: it is written in its own order, without tiles."""
     task = function_task("return torch.relu(x.transpose(1, 2)) + 1", "torch.randn(2, 65, 36)", tmp_path)

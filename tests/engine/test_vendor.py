@@ -45,6 +45,28 @@ def test_products(body: str, parameters: str, inputs: str, call: str, tmp_path: 
     compare(task, candidate, tmp_path)
 
 
+PARTS = (
+    ("x[:, 8:] @ w[:, 4:34] + 1", "torch.randn(40, 41), torch.randn(33, 50)", 2),
+    ("(x[2:, :33] @ w.T[:, 1:]).relu()", "torch.randn(40, 41), torch.randn(51, 33)", 2),
+    ("torch.bmm(x[:, :, 3:], w[:, 1:].transpose(1, 2)).relu()", "torch.randn(4, 40, 41), torch.randn(4, 31, 38)", 2),
+    ("F.gelu(F.linear(x[1], w[:, 1:34], w[:, 0]))", "torch.randn(2, 40, 33).half(), torch.randn(30, 40).half()", 2),
+    ("(x[:, ::2] @ w).relu()", "torch.randn(40, 66), torch.randn(33, 20)", 0),
+)
+
+
+@pytest.mark.parametrize(("body", "inputs", "parts"), PARTS)
+def test_parts_are_not_copied(body: str, inputs: str, parts: int, tmp_path: Path) -> None:
+    """A product reads parts of what is in memory as they lie there, also of inputs that begin behind their storage's
+    start; what has no dense lines a kernel copies."""
+    task = function_task(f"return {body}", inputs, tmp_path, "x, w")
+    candidate = next(c for c in proposals(task) if "_product(" not in c.files["op_kforge.py"])
+    assert candidate.files["op_kforge.py"].count(".as_strided(") == parts
+    call = task.make_call()
+    behind = Call(tuple(torch.cat((t[:1], t))[1:] for t in call.args))
+    assert all(t.storage_offset() for t in behind.args)
+    compare(task, candidate, tmp_path, [call, behind])
+
+
 def test_convolution_with_epilogue(tmp_path: Path) -> None:
     """Bias, activation and residual join the kernel after a convolution, which writes over its result."""
     body = "return F.conv2d(x, w, b, stride=2, padding=1).sigmoid() * 2 + y"

@@ -34,8 +34,8 @@ class LibraryCalls:
         """A library's step, after those that its operands need."""
         assert tensor.vendor is not None
         dense = (tensor.vendor.last and not tensor.vendor.scheme) or "dense" in tensor.vendor.facts
-        along = tensor.vendor.along
-        operands = tuple(self._operand(operand, dense, along) for operand in tensor.vendor.operands)
+        along, parts = tensor.vendor.along, _takes_parts(tensor.vendor)
+        operands = tuple(self._operand(operand, dense, along, parts) for operand in tensor.vendor.operands)
         level = max(
             (self.home[t].level + 1 for t, b in self.materialised.items() if b in _buffers(operands)), default=0
         )
@@ -56,19 +56,22 @@ class LibraryCalls:
         for t, buffer in zip(results, buffers, strict=True):
             self.materialised[t], self.home[t] = buffer, step
 
-    def _operand(self, tensor: Tensor, dense: bool = False, along: bool = False) -> Operand:
+    def _operand(self, tensor: Tensor, dense: bool = False, along: bool = False, parts: bool = False) -> Operand:
         """A view of something in memory; what there is none of, a kernel writes first.
 
-        dense: in its own order; along: its last dimension innermost, be it a part of something.
+        dense: in its own order; along: its last dimension innermost, be it a part of something. parts: as a product
+        takes it, be it a part of something.
         """
         written = False
         while True:
             try:
-                found = as_view(self.builder, tensor, self.materialised, strided=along)
+                found = as_view(self.builder, tensor, self.materialised, strided=along or parts)
             except Cut as cut:
                 if cut.tensor.vendor is not None:
                     self._call(cut.tensor)
                     continue
+                found = None
+            if found is not None and found.strides and parts and not found.of_lines:
                 found = None
             moved = found is not None and (found.order != tuple(sorted(found.order)) or bool(found.expanded))
             if found is not None and not (dense and moved) and not (along and not found.along):
@@ -112,6 +115,11 @@ class LibraryCalls:
                 self._call(cut.tensor)
                 continue
             return found if found is not None and found.buffer.kind == LIBRARY else None
+
+
+def _takes_parts(call: VendorCall) -> bool:
+    """Whether a call multiplies matrices whose lines may be any distance apart."""
+    return call.operator in ("mm", "addmm", "bmm") and not call.scheme and not call.facts
 
 
 def _how(call: VendorCall) -> tuple[object, ...]:

@@ -72,13 +72,28 @@ class Operand:
         repeated = bool(self.expanded) and self.shape[self.order[last]].constant == 1 != self.expanded[last].constant
         return not self.order or (self.order[last] == last and not repeated)
 
+    @property
+    def of_lines(self) -> bool:
+        """Whether a part of a buffer is of matrices whose lines lie along memory, without overlap, or is one line."""
+        steps = self.strides[-2:]
+        if len(steps) < 2:
+            return steps[0].constant == 1
+        for step, pitch, size in ((*steps[::-1], self.shape[-1]), (*steps, self.shape[-2])):
+            if step.constant == 1 and pitch.hint() >= size.hint():
+                return True
+        return False
+
     def python(self, host: Host, name: str = "") -> str:
         """The view as a person would write it."""
         text = name or self.buffer.name
         shape = self.buffer.shape
         if self.strides:
             sizes, steps = (f"({', '.join(map(host.size, given))})" for given in (self.shape, self.strides))
-            return f"{text}.as_strided({sizes}, {steps}{f', {host.size(self.first)}' if self.first.terms else ''})"
+            own = (
+                "" if self.buffer.kind == LIBRARY else f"{text}.storage_offset() + "
+            )  # torch counts from the storage's
+            first = f", {own}{host.size(self.first)}" if self.first.terms else ""
+            return f"{text}.as_strided({sizes}, {steps}{first})"
         if self.shape != shape:
             text += f".view({', '.join(_size(host, s, self.shape) for s in self.shape)})"
         if self.order != tuple(range(len(self.order))):

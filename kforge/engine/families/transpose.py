@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from kforge.engine.coalescing import sizes_of
 from kforge.engine.emit.access import Crossing, crossing, size_of
-from kforge.engine.emit.cgen import Scope, Sizes, Types
+from kforge.engine.emit.cgen import BYTES, Scope, Sizes, Types
 from kforge.engine.emit.kernelcode import KernelCode, parameters, render, template_types
 from kforge.engine.emit.naming import Names, named_steps, wished_name
 from kforge.engine.emit.passes import Pass, plan
@@ -22,7 +22,8 @@ from kforge.engine.families import Target, register
 from kforge.engine.graph.ir import Expr, Program
 from kforge.engine.graph.symbols import Poly, Var
 
-TILE_BLOCK = 256
+TILE_BLOCK, LEAST_BLOCK = 256, 128
+SHARED = 49152  # bytes of shared memory that a block has anywhere
 
 
 class TileCode(RowCode):
@@ -174,8 +175,8 @@ class TileCode(RowCode):
                 for s in self.program.stores:
                     self.lines.add(f"{pointers[s]}[{part}{away} * {pointers[s]}_step] = {self._stored(s, scope)};")
                 declared = (b, a) if part else (b,)
+                used = "\n".join(self.lines._lines[place + len(declared) :])
                 for n, v in reversed(list(enumerate(declared))):
-                    used = "\n".join(self.lines._lines[place + len(declared) :])
                     if not re.search(rf"\b{self._row_var(v)}\b", used):
                         del self.lines._lines[place + n]
 
@@ -198,7 +199,9 @@ def transpose(program: Program, types: Types, name: str, target: Target) -> Iter
     passes: list[Pass] = plan(program, keep=True)
     code = TileCode(program, types, sizes, passes, Style("", "", False, "", False))
     code.cross = cross
-    wide, deep = _tile(cross)
+    wide, deep = _tile(cross, sum(BYTES[e.buffer.dtype] for e in program.loads if e.uid in cross.loads and e.buffer))
+    if wide * deep < LEAST_BLOCK:  # so many are read the other way that not even small tiles have room
+        return
     code.narrow = wide < 32
     code.longer = "INNER" if wide > TILE_BLOCK else "OTHER" if deep > TILE_BLOCK else ""
     body = code.emit()
@@ -230,31 +233,41 @@ def transpose(program: Program, types: Types, name: str, target: Target) -> Iter
         sizes=dict(sizes.params),
         grid=" * ".join([*tiles, *batch]),
         block="BLOCK",
-        constants={"BLOCK": TILE_BLOCK, "INNER": wide, "OTHER": deep},
+        constants={"BLOCK": min(TILE_BLOCK, wide * deep), "INNER": wide, "OTHER": deep},
         tune={
-            "BLOCK": (256, 512, 128),
+            "BLOCK": (256, 512, LEAST_BLOCK),
             "INNER": tuple(dict.fromkeys((wide, max(wide // 2, 2), min(wide * 2, max(wide, 128)), max(wide // 4, 2)))),
             "OTHER": tuple(dict.fromkeys((deep, max(deep // 2, 2), min(deep * 2, max(deep, 128))))),
         },
         require={
-            "INNER": f"INNER * (OTHER + 16) * ({bytes_each}) <= 49152 and INNER * OTHER >= BLOCK and {fits['INNER']}",
+            "INNER": f"INNER * (OTHER + 16) * ({bytes_each}) <= {SHARED} and INNER * OTHER >= BLOCK and "
+            + fits["INNER"],
             "BLOCK": fits["OTHER"],
         },
         size_types=size_types,
     )
 
 
-def _tile(cross: Crossing) -> tuple[int, int]:
+def _tile(cross: Crossing, bytes_each: int) -> tuple[int, int]:
     """64 x 64, or a tile as narrow as the narrower loop and as much longer along the other: with few elements a thread
-    spends its time on finding them (3 channels, tiles of 4 x 256: 0.50 of the floor)."""
+    spends its time on finding them (3 channels, tiles of 4 x 256: 0.50 of the floor).
+
+    bytes_each: of all that is read for a place; tiles are smaller where a block's shared memory has no room for them.
+    """
 
     def side(v: Var) -> int:
         return max(2, min(64, 1 << (v.size.hint() - 1).bit_length()))
 
     inner, other = side(cross.inner), side(cross.other)
     if other < inner:
-        return min(1024, 4096 // other), other
-    return (inner, min(1024, 4096 // inner)) if inner < other else (max(inner, 16), max(other, 16))
+        inner = min(1024, 4096 // other)
+    elif inner < other:
+        other = min(1024, 4096 // inner)
+    else:
+        inner = other = max(inner, 16)
+    while inner * (other + 16) * bytes_each > SHARED:
+        inner, other = (inner // 2, other) if inner >= other else (inner, other // 2)
+    return inner, other
 
 
 def _values(e: Expr) -> list[Expr]:

@@ -37,6 +37,7 @@ from kforge.profiling.ceilings import Ceilings
 from kforge.profiling.evidence import Evidence, KernelEvidence, KernelSass, Missing, Power, plain_name
 from kforge.profiling.sources import Unavailable
 from kforge.profiling.stage import confirmed, stage_one
+from kforge.task.limits import EMULATOR_BYTES
 from kforge.worker import answers, walled
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class Profiler:
                 self._take(child.resources(self.candidate, self.arch, element, timeout_s=BUILD_S))
             with ThreadPoolExecutor(1) as pool:  # the disassembler beside the trace
                 sass = pool.submit(self._disassemble)
-                self._trace(child, self.call)
+                if self._traceable(self.call, EMULATOR_BYTES // 2):  # outputs are taken to be as large as the inputs
+                    self._trace(child, self.call)
                 self._add_sass(sass.result())
         why = "there is no GPU" if self.target == "emulator" else "profiled on the CPU"
         self.missing += [
@@ -148,19 +150,23 @@ class Profiler:
 
     def _trace_instead(self) -> None:
         """Where counters are denied on a GPU: the same call on the emulator, if it is small enough for that."""
-        from kforge.task import call_leaves
-        from kforge.task.call import tensors
-
         if self.quiet is not None:
             self.quiet.wait()
         call = self.task.make_call(self.variant, 0, "cpu")
-        size = sum(t.numel() * t.element_size() for _, t in tensors(call_leaves(call)))
-        if size > TRACED_BYTES:
+        if self._traceable(call, TRACED_BYTES):
+            with self._child("build", "cpu") as child:
+                self._trace(child, call)
+
+    def _traceable(self, call: Call, most: int) -> bool:
+        """Whether the inputs are of at most so many bytes; told as missing where they are not."""
+        from kforge.task import call_leaves
+        from kforge.task.call import tensors
+
+        size = sum(t.nbytes for _, t in tensors(call_leaves(call)))
+        if size > most:
             words = f"inputs of {size >> 20} MB are too large for the emulator's trace"
             self.missing.append(Missing("trace", words, "profile smaller inputs (--variant)"))
-            return
-        with self._child("build", "cpu") as child:
-            self._trace(child, call)
+        return size <= most
 
     def _on_the_gpu(self) -> None:
         from kforge.profiling.energy import power

@@ -12,6 +12,7 @@ import pytest
 
 from kforge.profiling.drawing import can_write_png
 from kforge.store.index import Index
+from tests.patience import PATIENCE_S
 
 OP = """
 import torch
@@ -62,7 +63,7 @@ def _kforge(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kforge", *words]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "COLUMNS": "100"}
     return subprocess.run(
-        command, cwd=project, env=environment, capture_output=True, text=True, timeout=240, check=False
+        command, cwd=project, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
 
@@ -154,6 +155,17 @@ def test_a_gpu_that_is_absent_brings_its_architecture(project: Path) -> None:
     data = json.loads(done.stdout.splitlines()[-1])
     assert (data["arch"], data["roofline"]["ceilings"]) == ("sm_89", "NVIDIA L40S")
     assert data["kernels"][0]["registers"] > 0
+
+
+def test_inputs_too_large_for_the_emulator_leave_the_static_part(project: Path) -> None:
+    """No call of 64 MiB is traced: build, instructions and the floor are told, and that the trace is missing."""
+    (project / "large.py").write_text(OP.replace("64, 512", "4096, 4096"))
+    done = _kforge(project, "profile", "large.py", "two", "--device", "cpu", "--json")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout.splitlines()[-1])
+    missing = {item["source"]: item["reason"] for item in data["missing"]}
+    assert missing["trace"] == "inputs of 64 MB are too large for the emulator's trace"
+    assert data["kernels"][0]["registers"] > 0 and data["roofline"]["bound"] == "memory"
 
 
 def test_the_ledger(project: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,7 +78,9 @@ def forced(task: Task, schedule: str, **constants: int) -> Candidate:
 
 
 def load_model(candidate: Candidate, folder: Path) -> Any:
-    """The class ModelNew of a candidate written to `folder`."""
+    """The class ModelNew of a candidate written to `folder`, whose functions have a name each."""
+    functions = Counter(re.findall(r"^def (\w+)", candidate.files[candidate.module], re.MULTILINE))
+    assert max(functions.values(), default=1) == 1, functions
     place = folder / f"candidate_{next(_numbers)}"
     candidate.write(place)
     spec = importlib.util.spec_from_file_location(place.name, place / candidate.module)

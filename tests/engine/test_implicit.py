@@ -117,6 +117,19 @@ def test_in_16_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     compare(task, candidate, tmp_path, [call, Call((odd, *others))])
 
 
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
+def test_two_of_other_channels(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions that differ in nothing but their channels do not share what knows of these."""
+    monkeypatch.setattr(implicit, "pays", lambda *_: True)
+    monkeypatch.setattr(framed, "pays", lambda *_: True)
+    monkeypatch.setattr(halved, "SMALL", 0)
+    shapes = ((2, 64, 5, 6), (70, 64, 3, 3), (8, 70, 3, 3))
+    given = ", ".join(f"torch.randint(-1, 2, {shape}).to(torch.{dtype})" for shape in shapes)
+    body = "return F.conv2d(F.conv2d(x, w, padding=1).clamp(-8, 8), v, padding=1) * 2"
+    task = function_task(body, given, tmp_path, "x, w, v")
+    compare(task, written(task, Switches(library=True, implicit=True)), tmp_path)
+
+
 MODULE = """
 import torch
 
@@ -144,7 +157,7 @@ def test_filters_are_moved_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(framed, "LEAST", 0)
     task = task_from(MODULE, tmp_path)
     candidate = written(task, Switches(library=True, implicit=True))
-    assert "prepared(weight, moved)" in candidate.files["op_kforge.py"]
+    assert "prepared(weight, lambda weight: moved_" in candidate.files["op_kforge.py"]
     compare(task, candidate, tmp_path)
     model, reference = load_model(candidate, tmp_path)(), task.make_reference()
     x = task.make_call().args[0]

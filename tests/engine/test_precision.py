@@ -10,7 +10,7 @@ import torch
 
 from kforge.engine.calls import batches, converted, precision
 from kforge.engine.emit.writer import write_candidate
-from kforge.engine.families import product_merged
+from kforge.engine.families import Target, kernels_for, product_merged
 from kforge.engine.handlers import products
 from kforge.engine.proposing import make_plan
 from kforge.engine.switches import Switches
@@ -42,8 +42,6 @@ def candidate_model(scheme: str, body: str, inputs: str, folder: Path) -> Any:
     task = function_task(f"return {body}", inputs, folder, "x, w")
     found = capture(task)
     plan, programs = make_plan(task, found, Switches(library=True, scheme=scheme))
-    from kforge.engine.families import Target, kernels_for
-
     choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
     calls = [precision.lowering(step) for step in plan.parts.calls]
     return load_model(write_candidate(plan, choices, "a test", None, calls), folder)()
@@ -182,3 +180,46 @@ def test_weights_of_layers_are_prepared(tmp_path: Path) -> None:
     layer, product = (precision.lowering(step).helpers[-1] for step in plan.parts.calls)
     assert "= rows_in_halves(a)" in layer and "prepared(b, lambda weight: rows_in_halves(weight))" in layer
     assert "= rows_in_halves(a)" in product and "= columns_in_halves(b)" in product
+
+
+TWO_SIDES = """
+import torch
+
+PRECISION = "high"
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before = torch.nn.Parameter(torch.randn(72, 96))
+        self.after = torch.nn.Parameter(torch.randn(64, 96))
+
+    def forward(self, x, y):
+        return (self.before @ x.t()).relu(), (y @ self.after.t()).relu()
+
+
+def get_inputs():
+    return [torch.randn(80, 96), torch.randn(88, 96)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_weights_on_either_side(tmp_path: Path) -> None:
+    """A layer's weight is the left operand or the right one; inputs are converted in each call."""
+    task = task_from(TWO_SIDES, tmp_path)
+    plan, programs = make_plan(task, capture(task), Switches(library=True, scheme="converted"))
+    choices = [kernels_for(p, plan.types, p.name, Target())[:1] for p in programs]
+    calls = [precision.lowering(step) for step in plan.parts.calls]
+    model = load_model(write_candidate(plan, choices, "a test", None, calls), tmp_path)()
+    reference = task.make_reference()
+    model.load_state_dict(reference.state_dict())
+    x, y = task.make_call().args
+    for _ in range(2):
+        with torch.no_grad():
+            results = zip(reference(x, y), model(x, y), strict=True)
+        for wanted, got in results:
+            assert float((wanted - got).norm()) <= 1e-3 * float(wanted.norm())
+        x.neg_(), y.neg_()

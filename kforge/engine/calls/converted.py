@@ -69,7 +69,8 @@ def lowering(step: CallStep) -> Lowering:
 
     left, right = step.call.facts["along"]
     kept = [_is_weight(operand) for operand in step.operands]
-    name = f"{'layer' if any(kept) else 'operands'}_in_halves_{'cr'[left]}{'cr'[right]}"
+    whose = {(False, False): "operands", (True, False): "layer_before", (False, True): "layer", (True, True): "weights"}
+    name = f"{whose[kept[0], kept[1]]}_in_halves_{'cr'[left]}{'cr'[right]}"
 
     def lines(step: CallStep, host: Host, operands: list[str], variables: Mapping[str, str]) -> list[str]:
         return [f"{', '.join(b.name for b in step.results)} = {name}({', '.join(operands)})"]

@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from kforge.engine.calls import halved
-from kforge.engine.calls.implicit import OWN_RATE, STEP, Frame, around_of, per_place
+from kforge.engine.calls.implicit import OWN_RATE, STEP, Frame, around_of, form_of, per_place
 from kforge.engine.calls.vendor import RATES, CallStep, Lowering
 from kforge.engine.emit.kernelcode import Constant, KernelCode, alone, render
 
@@ -43,18 +43,19 @@ def lowering(step: CallStep) -> Lowering:
     """The moving of both operands; filters that are parameters are moved ahead of time."""
     call, frame = step.call, step.call.facts["frame"]
     rank, dtype = len(frame.kernel), step.result.dtype
-    form = halved._form(frame.kernel, call.keywords)
+    form = form_of(frame, call.keywords)
     weight = step.operands[1]
     as_it_is = weight.shape == weight.buffer.shape and weight.order == tuple(sorted(weight.order))
     kept = weight.buffer.kind == "parameter" and as_it_is
     name = f"operands_of_{call.operator}_{form}_in_16_bits"
-    names = {"images": f"frame_of_{form}", "filters": f"filters_of_{form}"}
+    names = {"images": f"frame_of_{form}", "filters": f"move_filters_{form}"}
     facts = {**per_place(frame), "padded": frame.padded, "depth": frame.depth, "taps": frame.taps}
     ones = ", 1" * (3 - rank)
     around = around_of(frame)
     helper = render(
         "candidate/frames_of_convolution.py.j2",
         name=name,
+        moved=f"moved_{form}",
         operator=call.operator,
         dtype=dtype,
         frame=", ".join(around),

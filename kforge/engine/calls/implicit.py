@@ -119,7 +119,7 @@ def lowering(step: CallStep) -> Lowering:
     """The conversion of both operands, and the mending before the product."""
     call, frame = step.call, step.call.facts["frame"]
     rank = len(frame.kernel)
-    form = halved._form(frame.kernel, call.keywords)
+    form = form_of(frame, call.keywords)
     name = f"operands_of_{call.operator}_{form}"
     facts = {
         **per_place(frame),
@@ -161,6 +161,11 @@ def lowering(step: CallStep) -> Lowering:
     kernels = tuple(_kernel(kind, own, facts, frame) for kind, own in names.items())
     idea = f"operands of {call.operator} in halves, one pass each"
     return Lowering(lines, seconds(frame, values), idea, kernels, (helper,))
+
+
+def form_of(frame: Frame, keywords: Mapping[str, object]) -> str:
+    """What tells a convolution's operands from those of others of a candidate, as a part of names."""
+    return f"{halved._form(frame.kernel, keywords)}_{frame.padded}_channels"
 
 
 def per_place(frame: Frame) -> dict[str, tuple[int, ...]]:

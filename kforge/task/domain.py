@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,3 +34,13 @@ def parse_domain(value: Any) -> Domain:
             raise TaskError(f"DOMAIN[{path!r}] must be (low, high) with low < high (got {bounds!r})")
         ranges[str(path)] = (float(bounds[0]), float(bounds[1]))
     return Domain(ranges)
+
+
+def check_paths(domain: Domain, inputs: Sequence[str], op: str) -> None:
+    """TaskError where a range is of none of these inputs: it would hold for nothing, and nobody would know.
+
+    inputs: paths of the tensors among a call's inputs. op: name of op.py, for the message.
+    """
+    unknown = [path for path in domain.ranges if path not in inputs]
+    if unknown:
+        raise TaskError(f"{op}: DOMAIN names {', '.join(unknown)}, which is no input", f"inputs: {', '.join(inputs)}")

@@ -16,6 +16,7 @@ from kforge.task.alias import Effects, Observed, observe, same_bits
 from kforge.task.call import Call, call_leaves, tensors, tree_leaves
 from kforge.task.capturing import fake_call, trying_fakes
 from kforge.task.counting import Cost
+from kforge.task.domain import check_paths
 from kforge.task.form import Form
 from kforge.task.graph import Capture
 from kforge.task.limits import EMULATOR_BYTES, EMULATOR_OPERATIONS, MIB
@@ -94,7 +95,9 @@ def inspect_task(task: Task, device: torch.device | str = "cpu") -> TaskFacts:
             f"{task.path.name}: the reference returns no tensor (it returned {_short(first.outputs)})",
             "return a tensor, or a tuple, list or dict that holds one",
         )
-    input_bytes = _bytes([t for _, t in tensors(call_leaves(call))])
+    inputs = tensors(call_leaves(call, module.forward))
+    check_paths(task.domain, [path for path, _ in inputs], task.path.name)
+    input_bytes = _bytes([t for _, t in inputs])
     output_bytes, state_bytes = _bytes([t for _, t in outputs]), _bytes(list(named_state(module).values()))
     if emulated:
         _check_size(task, input_bytes + output_bytes + state_bytes)

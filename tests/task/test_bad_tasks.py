@@ -211,6 +211,18 @@ def test_inputs_that_the_reference_rejects(load):
     )
 
 
+def test_domain_of_no_input(load):
+    """A misspelt range would hold for nothing: it is named beside the inputs that there are; right paths pass."""
+    rest = "def reference(x, state):\n    return x + state[0]\n"
+    rest += "def get_inputs():\n    return [torch.ones(2), [torch.ones(2)]]\n"
+    wrong = load(rest + "DOMAIN = {'x': (0, 2), 'y': (0, 1)}\n")
+    with pytest.raises(TaskError) as caught:
+        inspect_task(wrong)
+    assert caught.value.message == "op.py: DOMAIN names y, which is no input"
+    assert caught.value.hint == "inputs: x, state[0]"
+    inspect_task(load(rest + "DOMAIN = {'x': (0, 2), 'state[0]': (0, 1)}\n"))
+
+
 def test_wrong_number_of_inputs(load):
     """A call that does not fit the signature is said in Python's words."""
     task = load(GOOD + "def get_inputs():\n    return [torch.ones(1), torch.ones(1)]\n")

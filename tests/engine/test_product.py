@@ -123,6 +123,7 @@ TURNS = {"BN": 128, "TURNS": 2, "CLUSTER": 2, "STAGES": 3}
         ("torch.logsumexp(x @ w + b, -1)", "(150, 72), (72, 328), (328,)", "sm_90a", TURNS),
         ("F.gelu(x @ w + b).mean(-1, keepdim=True)", "(3, 50, 72), (72, 200), (200,)", "sm_80", {}),
         ("torch.softmax(x @ w + b, -1)", "(300, 72), (72, 136), (136,)", "sm_90a", {"CLUSTER": 2}),
+        ("torch.softmax(x @ w + b[:, None, None], -1)", "(2, 3, 40, 72), (2, 3, 72, 136), (3,)", "sm_90a", {}),
     ],
 )
 def test_rows(body: str, shapes: str, arch: str, constants: dict[str, int], tmp_path: Path) -> None:

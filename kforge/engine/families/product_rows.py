@@ -9,6 +9,7 @@ extremes are a kernel of their own: torch finds them in rounded values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -75,6 +76,7 @@ class ProductRowsCode(ProductCode):
                 self.declare_divisors(p.roots)
                 self._pairs = p.pairs
                 self.element(p, {r.uid: self._state_of(r) for r in p.reductions})
+                self._take_apart()
                 body, fetched = self._inner(8), self.fetched
                 self.walks.append({"body": body, "fetched": fetched, "states": self.states[states:], "ending": ""})
                 self.scope.known, self.scope.divisors = known, {}  # without what was declared for a vector
@@ -85,6 +87,13 @@ class ProductRowsCode(ProductCode):
                 self.walks[-1]["ending"] += self._inner(4)
         self.fetched = self.walks[0]["fetched"]
         return str(self.walks[0]["body"])
+
+    def _take_apart(self) -> None:
+        """Declare, before the statements so far, those of a row's indices that they mention."""
+        for line in reversed(self.taken_apart()):
+            name = line.removeprefix("const int ").split(" = ")[0]
+            if re.search(rf"\b{name}\b", str(self.lines)):
+                self.lines._lines.insert(0, f"    {line}")
 
     def _inner(self, indent: int) -> str:
         """The lines so far, further in."""

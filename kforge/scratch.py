@@ -27,11 +27,13 @@ def root() -> Path:
     if _own is None or _own[0] != os.getpid():
         try:
             folder = Path(tempfile.mkdtemp(prefix=_prefix()))
-            lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fresh = folder / f"{_LOCK}.new"
+            lock = os.open(fresh, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            fresh.rename(folder / _LOCK)  # locked from its first moment: a sweep takes what is not for left behind
         except OSError as error:
             words = f"no temporary folder can be made: {error.strerror or error}"
             raise StoreError(words, "set TMPDIR to a folder that can be written") from error
-        fcntl.flock(lock, fcntl.LOCK_EX)
         _own = (os.getpid(), folder, lock)
         atexit.register(remove)
     return _own[1]

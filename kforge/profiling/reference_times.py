@@ -36,6 +36,7 @@ class ReferenceTimes:
         self._early: dict[str, float] = {}
         self._made: dict[str, Callable[..., Any]] = {}
         self._failed: list[Exception] = []
+        self._first = threading.Event()  # the first of them, eager, is timed, or will not be
         self._deadline = time.monotonic() + limit_s
         modules = {name: task.make_reference(0, device) for name in names}  # the user's code: not in a thread
         # a daemon: a compiler that takes minutes does not keep the program from ending
@@ -55,12 +56,15 @@ class ReferenceTimes:
                 except Exception as error:  # a compiler may raise anything; eager is always there
                     if name == "eager":
                         self._failed.append(error)
+                    self._first.set()
+                    if self._failed:
                         return
                     self.notes.append(f"baseline {name} does not run: {type(error).__name__}")
                     continue
                 if name == "eager" and len(modules) > 1:
                     self._early[name] = self._time({name: function})[name]
                 self._made[name] = function
+                self._first.set()
 
     def wait(self) -> bool:
         """Until everything is compiled, or the limit: what comes next has the host alone. Whether all is ready."""
@@ -73,10 +77,12 @@ class ReferenceTimes:
         """Median microseconds of each baseline that is ready within the limit; the others are named in `notes`."""
         if self.wait():
             return self._time(self._made)
-        if not self._early:  # eager itself takes longer than the limit
-            self._maker.join()
-            return self._time(self._made)
+        self._first.wait()  # eager itself may take longer than the limit
         late = [name for name in self.names if name not in self._made]
+        if not self._early or not late:  # it is the only one, or all were ready in the last moment
+            self._maker.join()
+            self.wait()
+            return self._time(self._made)
         self.notes += [f"baseline {name} is left out: not compiled within {self.limit_s:g} s" for name in late]
         return dict(self._early)
 

@@ -24,6 +24,7 @@ from kforge.store.events import LOG_NAME, Event, RunLog, replay
 from kforge.store.index import Index
 from tests.agent.scripted_model import ScriptedModel, load
 from tests.agent.small import ENDLESS, RIGHT, TASK, WRONG, Opened, candidate
+from tests.patience import PATIENCE_S
 
 SOFTMAX = """
 import torch
@@ -71,7 +72,7 @@ def test_a_killed_search_goes_on_without_judging_anything_again(tmp_path: Path) 
     (tmp_path / "soft.py").write_text(SOFTMAX)
     run = kill_at(tmp_path, "gate", 8, *OPTIONS)  # within the second evaluation
     before = [event for event in replay(run / LOG_NAME) if event.kind == "evaluated"]
-    done = subprocess.run(command("resume", "--json"), cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command("resume", "--json"), cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     assert len(before) == 1
     result = json.loads(done.stdout.splitlines()[-1])
@@ -86,7 +87,7 @@ def test_a_killed_search_goes_on_without_judging_anything_again(tmp_path: Path) 
     with Index(tmp_path / ".kforge" / "index.sqlite") as index:
         (row,) = index.runs()
     assert (row.status, row.evaluations, row.exit_code) == ("verified", 3, 0)
-    again = subprocess.run(command("resume"), cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    again = subprocess.run(command("resume"), cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
     assert again.returncode == 2 and "was cut off" in again.stderr
 
 
@@ -101,7 +102,7 @@ def test_a_killed_conversation_goes_on_without_paying_anything_again(
         at = ("--base-url", model.base_url)
         run = kill_at(tmp_path, "model_call", 3, "softmax_cdf.py", "--model", "scripted", "--plan", "quick", *at)
         resumed = command("resume", *at, "--json")
-        done = subprocess.run(resumed, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(resumed, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
         requests = [request.body["messages"] for request in model.requests if not request.is_probe]
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])

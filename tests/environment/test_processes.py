@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +11,7 @@ import pytest
 from kforge.environment.processes import Processes, _copy_builds, collect, processes_for
 from kforge.errors import KforgeError
 from kforge.worker import Child, Zygote
+from tests.patience import until
 
 
 def alive(pid: int) -> bool:
@@ -23,11 +23,8 @@ def alive(pid: int) -> bool:
 
 
 def ends(pid: int) -> bool:
-    """Whether it is gone within 10 s."""
-    deadline = time.monotonic() + 10.0
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not alive(pid)
+    """It is gone after a while."""
+    return until(lambda: not alive(pid))
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from kforge.profiling.sources import Unavailable, ncu
 from kforge.profiling.sources.ncu_metrics import METRICS, choose, named
 from kforge.profiling.sources.ncu_report import read_csv
 from kforge.worker import walled
+from tests.patience import PATIENCE_S
 
 STALL = "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"
 CSV = f"""==PROF== Disconnected from process 1
@@ -176,10 +176,8 @@ def test_an_endless_profile_is_ended_with_all_its_processes(stub: Path) -> None:
     """What it started is gone as well, whatever session it made for itself."""
     mark = f"{4000 + os.getpid() % 1000}.5"
     _stub(stub, f"setsid sleep {mark} & wait")
-    begin = time.monotonic()
     with pytest.raises(Unavailable, match="no end after"):
         ncu.run(launches(stub), stub / "own", "cuda:0", timeout_s=1.0)
-    assert time.monotonic() - begin < 20
     commands = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if _readable(p)]
     assert not [c for c in commands if mark.encode() in c and b"sleep" in c.split(b"\0")[0]]
 
@@ -243,7 +241,7 @@ print(type(tried(lambda: socket.socket(socket.AF_INET))).__name__)
     done = subprocess.run(
         [sys.executable, "-m", "kforge.worker.walled", walls, str(own), str(candidate), sys.executable, "-c", words],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(root), "HOME": str(own)},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     internet = "socket" if walls == walled.FILES else "str"

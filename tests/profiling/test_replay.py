@@ -16,6 +16,7 @@ import torch
 
 from kforge.kernel import Kernel, hooks
 from kforge.worker.profiled import _Book
+from tests.patience import PATIENCE_S
 
 STUB = r"""
 #include <stdint.h>
@@ -100,7 +101,7 @@ def test_launches_are_made_again_with_their_memory(tmp_path: Path, walls: str, m
     root = Path(__file__).parents[2]
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(candidate), "PYTHONPATH": str(root)}
     command = [sys.executable, "-m", "kforge.worker.replay", str(folder), walls, "2"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     launch = f"launch 2 128 shared 0 x0 0 x255 127 n 256 factor 2.5 on 1 aligned {offset % 512}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +37,7 @@ log.append("run_started", task=sys.argv[2])
 (log.folder / "candidates" / ".new-half").mkdir(parents=True)
 (log.folder / "candidates" / "0123456789abcdef").mkdir()
 print(log.id, scratch.root(), flush=True)
-time.sleep(600)
+time.sleep(3600)
 """
 
 
@@ -103,3 +106,28 @@ def test_folders_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     os.utime(tmp_path / names[2], (0, 0))
     scratch.sweep()
     assert {path.name for path in tmp_path.iterdir()} == set(names) - {names[2]}
+
+
+def test_a_folder_that_is_being_made_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep of another process finds no moment at which a living process's folder has a lock that is free."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_own", None)
+
+    def sweeping(function: Any) -> Any:
+        def called(*arguments: Any, **options: Any) -> Any:
+            found = function(*arguments, **options)
+            if not sweeps:
+                sweeps.append(True)
+                scratch.sweep()
+                sweeps.pop()
+            return found
+
+        return called
+
+    sweeps: list[bool] = []
+    for module, name in ((os, "open"), (os, "rename"), (fcntl, "flock"), (tempfile, "mkdtemp")):
+        monkeypatch.setattr(module, name, sweeping(getattr(module, name)))
+    made = scratch.root()
+    assert made.is_dir() and made.parent == tmp_path
+    scratch.remove()
+    assert not made.exists()

@@ -142,8 +142,11 @@ class Endpoint:
         begin = time.monotonic()
         assembly = Assembly(on_text, most=MOST_SIGNS * output + MOST_SIGNS_ASIDE)
 
+        cut_off = [False]  # a steer that cuts may be taken back or read by then: it has cut all the same
+
         def cut_now() -> bool:
-            return not assembly.finish and cut()  # one that is complete is taken as it is
+            cut_off[0] = cut_off[0] or (not assembly.finish and cut())  # one that is complete is taken as it is
+            return cut_off[0]
 
         while True:
             check()
@@ -159,7 +162,7 @@ class Endpoint:
                 raise self._told(error, assembly) from error
             finally:
                 reader.close()
-        if not assembly.finish and cut():
+        if not assembly.finish and cut_now():
             assembly.finish, assembly.calls = STEERED, []
         if not assembly.finish:
             if not assembly.begun and reader.said:

@@ -66,6 +66,8 @@ class Reader:
         try:
             with self._client.chat.completions.create(**self._request) as stream:
                 self._response = stream.response
+                if self._closed.is_set():  # while the connection was made: nobody hangs up on it later
+                    return
                 self.said = "" if is_stream(stream.response) else content_type(stream.response) or "something unnamed"
                 for chunk in stream:
                     if not self._put("chunk", chunk):

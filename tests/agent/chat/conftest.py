@@ -21,8 +21,9 @@ from kforge.kernel.candidate import Candidate
 from kforge.store.events import RunLog
 from tests.agent.scripted_model import ScriptedModel
 from tests.agent.small import TASK
+from tests.patience import PATIENCE_S
 
-PATIENCE = Patience(attempts=3, first=0.01, silence=5.0, longest=2.0)
+PATIENCE = Patience(attempts=3, first=0.01, silence=PATIENCE_S, longest=2.0)
 
 
 class Run:

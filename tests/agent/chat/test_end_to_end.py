@@ -17,6 +17,7 @@ import pytest
 
 from kforge.store.events import Event, replay
 from tests.agent.scripted_model import ScriptedModel, calls, load, repeat, stall, status, tool
+from tests.patience import PATIENCE_S
 
 SCENARIO = Path(__file__).parents[1] / "scenarios"
 SECRET = "sk-secret-0123456789"
@@ -42,7 +43,7 @@ def command(here: Path, *words: str) -> subprocess.Popen[str]:
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
     """(exit code, the last line's object, what was said on stderr)."""
-    out, said = process.communicate(timeout=300)
+    out, said = process.communicate(timeout=PATIENCE_S)
     assert SECRET not in out + said
     lines = out.strip().splitlines()
     return process.returncode, json.loads(lines[-1]) if lines else {}, said
@@ -60,7 +61,7 @@ def test_a_models_kernel_is_judged_and_written(here: Path) -> None:
     with ScriptedModel(load(SCENARIO / "softmax_cdf.json"), key=SECRET) as model:
         code, result, said = finished(command(
             here, "suggest", "softmax_cdf.py", "--model", "scripted", "--base-url", model.base_url,
-            "--plan", "quick", "--budget", "250s", "--usd", "1", "--json",
+            "--plan", "quick", "--budget", "1h", "--usd", "1", "--json",
         ))  # fmt: skip
         asked = len(model.requests)
     assert code == 0, said
@@ -81,16 +82,16 @@ def test_a_killed_run_goes_on_and_pays_nothing_twice(here: Path) -> None:
 
     def silent(body: Any) -> dict[str, Any]:
         reached.set()
-        return stall(120.0)
+        return stall(PATIENCE_S)
 
     with ScriptedModel([*script[:3], silent], key=SECRET) as model:
         process = command(
             here, "suggest", "softmax_cdf.py", "--model", "scripted", "--base-url", model.base_url,
-            "--plan", "quick", "--budget", "250s", "--json",
+            "--plan", "quick", "--budget", "1h", "--json",
         )  # fmt: skip
-        assert reached.wait(200), "the fourth call was never made"
+        assert reached.wait(PATIENCE_S), "the fourth call was never made"
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
         model.script[:] = [script[3], repeat(calls(tool("give_up", reason="done")))]
         code, result, _ = finished(command(here, "resume", "--json"))
         assert (code, len(model.requests)) == (2, 4)  # the key goes to no other address than it went to, unasked
@@ -117,7 +118,7 @@ def test_a_model_that_fails_in_the_middle_does_not_take_the_best_along(here: Pat
     with ScriptedModel([status(402, "add credit")], key=SECRET) as model:
         code, result, said = finished(command(
             here, "suggest", "scale.py", "--model", "scripted", "--base-url", model.base_url,
-            "--plan", "quick", "--budget", "250s", "--json",
+            "--plan", "quick", "--budget", "1h", "--json",
         ))  # fmt: skip
     assert code == 0, said
     assert (result["status"], result["proposer"]) == ("verified", "engine")

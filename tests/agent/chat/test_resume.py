@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from kforge.store.events import RunLog, replay
 from tests.agent.chat.conftest import Run
 from tests.agent.scripted_model import ScriptedModel, calls, half, stall, text, tool
 from tests.agent.small import RIGHT
+from tests.patience import PATIENCE_S
 
 GIVE_UP = calls(tool("give_up", reason="nothing is left"))
 WRITE = calls(*[tool("write_file", name=name, text=source) for name, source in RIGHT.files.items()])
@@ -24,8 +24,8 @@ def cut_off(run: Run, served: ScriptedModel, **options: Any) -> RunLog:
     """Propose until the script is over: the next answer never comes, and the log is left as a kill leaves it."""
 
     def silent(body: Any) -> dict[str, Any]:
-        threading.Timer(0.2, run.bench.control.stop).start()
-        return stall(30.0)
+        run.bench.control.stop()
+        return stall(PATIENCE_S)
 
     served.script.append(silent)
     with pytest.raises(Interrupted):

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from kforge.agent.memory import FILE_NAME, Lesson, Memory
+from tests.patience import PATIENCE_S
 
 
 def _command(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("KFORGE_")}
     env |= {"PYTHONPATH": str(Path(__file__).resolve().parents[3]), "COLUMNS": "160"}
     command = [sys.executable, "-m", "kforge", "runs", "memory", *arguments]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def _object(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

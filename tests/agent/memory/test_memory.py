@@ -17,6 +17,7 @@ import pytest
 from kforge.agent.memory import Key, Lesson, Memory, Outcome
 from kforge.agent.memory.memory import shingles, similarity
 from kforge.errors import KforgeError, StoreError
+from tests.patience import PATIENCE_S
 
 KEY = Key("softmax", "memory, long rows", "NVIDIA H200")
 
@@ -173,7 +174,7 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(60)
+        writer.join(PATIENCE_S)
         assert writer.exitcode == 0
     with Memory(path) as memory:
         assert {(r.direction, r.tries, r.successes) for r in memory.records()} == {(f"w{n}", 25, 25) for n in range(4)}

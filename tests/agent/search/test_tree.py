@@ -17,6 +17,7 @@ from kforge.environment.report import Status
 from kforge.errors import KforgeError
 from kforge.store.events import LOG_NAME, replay
 from tests.agent.search.simulator import Refiner, World, candidate, rebuilt, report
+from tests.patience import PATIENCE_S
 
 
 def _grown() -> Tree:
@@ -140,4 +141,4 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
 def test_no_torch_in_the_tree() -> None:
     """The interface's process rebuilds trees without loading torch."""
     code = "import sys, kforge.agent.search.tree, kforge.agent.memory; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=PATIENCE_S).returncode == 0

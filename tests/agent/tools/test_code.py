@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from kforge.agent.tools import Limits, Toolbox, call, schemas
 from kforge.agent.workbench import Workbench
 from kforge.errors import Interrupted
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -70,22 +70,18 @@ def test_a_runaway_pattern_is_ended(box: Toolbox, checkout: Path) -> None:
     """An expression that backtracks without end is stopped after the time limit, and the answer says so."""
     (checkout / "long.txt").write_text("a" * 60 + "!\n")
     box = replace(box, limits=Limits(search_s=0.5))
-    begin = time.monotonic()
     result = call("search_code", {"pattern": "(a+)+$"}, box)
-    assert time.monotonic() - begin < 5
     assert "[stopped after 0.5 s" in result.text
 
 
 def test_a_stop_ends_a_search_at_once(box: Toolbox, checkout: Path) -> None:
     """The developer's stop does not wait for a search."""
     (checkout / "long.txt").write_text("a" * 60 + "!\n")
-    box = replace(box, limits=Limits(search_s=60))
+    box = replace(box, limits=Limits(search_s=PATIENCE_S))
     threading.Timer(0.3, box.bench.control.stop).start()
-    begin = time.monotonic()
     try:
         with pytest.raises(Interrupted):
             call("search_code", {"pattern": "(a+)+$"}, box)
-        assert time.monotonic() - begin < 10
     finally:
         box.bench.control.reset()
 

@@ -18,6 +18,7 @@ from kforge.agent.desk import TOOLS, Desk
 from kforge.agent.tools import ToolResult
 from kforge.store.events import RunLog
 from tests.agent.tools.sources import MODULE, OP, SOURCE
+from tests.patience import PATIENCE_S
 
 pytest.importorskip("mcp", reason="needs the extra mcp")
 
@@ -79,7 +80,7 @@ def test_a_client_evaluates_over_stdio(workspace: Path) -> None:
         heard.append(message or "")
 
     async def session() -> tuple[list[str], Any, Any]:
-        async with Client(server, read_timeout_seconds=60) as client:
+        async with Client(server, read_timeout_seconds=PATIENCE_S) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
             asked = {"op": "softmax.py", "candidate": "softmax_kforge.py", "plan": "quick"}
             good = await client.call_tool("evaluate", asked, progress_callback=progress)
@@ -199,7 +200,7 @@ def test_an_op_py_that_ends_the_process_leaves_stdout_to_the_protocol(workspace:
         server.stdin.write("".join(json.dumps(item) + "\n" for item in asked))
         server.stdin.flush()
         said = [json.loads(line) for line in server.stdout]
-        assert server.wait(60) == 2
+        assert server.wait(PATIENCE_S) == 2
         assert "softmax.py: loading failed: the process ended with exit code 3" in server.stderr.read()
     assert all(line["jsonrpc"] == "2.0" for line in said)
 
@@ -234,6 +235,6 @@ def test_a_wrong_command_line_leaves_stdout_alone(workspace: Path, arguments: li
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stdout) == (2, "") and said in done.stderr

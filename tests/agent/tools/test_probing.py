@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
@@ -107,12 +106,11 @@ for work in (
 
 def test_it_is_bounded_in_time_and_output(use: Use) -> None:
     """A script that sleeps, or prints for ever, ends in time, and its output is cut to the limit."""
-    begin = time.monotonic()
-    result = use("probe", python="import time\nprint('early', flush=True)\ntime.sleep(100)", seconds=0.5)
-    assert result.is_error and "did not end within 0.5 s" in result.text and "early" in result.text
-    flood = use("probe", python="while True: print('x' * 100)", seconds=0.5)
+    asleep = "import time\nprint('early', flush=True)\ntime.sleep(3600)"
+    result = use("probe", python=asleep, seconds=2.0)
+    assert result.is_error and "did not end within 2 s" in result.text and "early" in result.text
+    flood = use("probe", python="while True: print('x' * 100)", seconds=2.0)
     assert flood.is_error and "bytes dropped" in flood.text and len(flood.text) < 13_000
-    assert time.monotonic() - begin < 20
 
 
 def test_a_hog_is_ended(box: Toolbox, use: Use) -> None:

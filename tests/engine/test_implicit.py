@@ -152,6 +152,24 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.parametrize("shape", ((3, 40, 6, 9), (1, 40, 5, 8), (2, 64, 18)))
+def test_single_places_are_a_product(shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pointwise convolutions in 16 bits multiply images as they lie: one kernel with what follows, at other sizes."""
+    monkeypatch.setattr(framed, "LEAST", 0)
+    monkeypatch.setattr(framed, "ROOM", 1e9)
+    rank = len(shape) - 2
+    body = f"return F.silu(F.conv{rank}d(x, w, b)) + y"
+    weight, result = (24, shape[1], *[1] * rank), (shape[0], 24, *shape[2:])
+    given = ", ".join(f"torch.randn({s}, dtype=torch.bfloat16)" for s in (shape, weight, (24,), result))
+    task = function_task(body, given, tmp_path, "x, w, b, y")
+    candidate = written(task, Switches(library=True, implicit=True))
+    assert candidate.files["op_kforge.cu"].count("__global__") == 1
+    x, w, b, _ = task.make_call().args
+    x = torch.randn(4, shape[1], *(s + 1 for s in shape[2:]), dtype=x.dtype)
+    y = torch.randn(4, 24, *x.shape[2:], dtype=x.dtype)
+    compare(task, candidate, tmp_path, [task.make_call(), Call((x, w, b, y))] if shape[0] > 1 else None)
+
+
 def test_filters_are_moved_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer's filters are moved once, and again when they change."""
     monkeypatch.setattr(framed, "LEAST", 0)

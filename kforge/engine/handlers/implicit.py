@@ -10,11 +10,12 @@ from math import prod
 
 from kforge.engine.calls import framed, implicit
 from kforge.engine.calls.vendor import VendorCall, vendor_tensor
-from kforge.engine.graph.importer import Importer
+from kforge.engine.graph.importer import Importer, Meta
 from kforge.engine.graph.ir import REAL, Expr, Window
-from kforge.engine.graph.symbols import Poly, Tap
-from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Tensor
+from kforge.engine.graph.symbols import Poly, Tap, product
+from kforge.engine.graph.tensors import Context, Cut, Guard, Index, Tensor, linear, unflatten
 from kforge.engine.handlers.tensorcores import _loops as loops_alone
+from kforge.engine.handlers.tensorcores import own_product
 
 CONVOLUTION = "convolution"
 """The kind of such a window."""
@@ -64,8 +65,8 @@ def implicit_convolution(imp: Importer, call: VendorCall, shape: tuple[Poly, ...
     return imp.tensor(shape, "float32", at, sums, whole, units, marks)
 
 
-def narrow_convolution(imp: Importer, call: VendorCall, dtype: str) -> Tensor | None:
-    """A convolution in 16 bits of one group by a kernel of ours, where that pays."""
+def narrow_convolution(imp: Importer, meta: Meta, call: VendorCall) -> Tensor | None:
+    """A convolution in 16 bits of one group by a kernel of ours, where that pays; of single places: as a product."""
     x, weight = call.operands
     rank, channels = len(x.shape) - 2, weight.shape[1].hint()
     if not _plain(call, rank) or weight.shape[0].hint() < LEAST_FILTERS:
@@ -75,7 +76,9 @@ def narrow_convolution(imp: Importer, call: VendorCall, dtype: str) -> Tensor | 
         return None
     for size in weight.shape[1:]:
         imp.fix(size)
-    name, depth = imp.node.name, Poly.of(frame.depth)
+    if not call.keywords and frame.taps == 1:
+        return _of_places(imp, meta, x, weight)
+    name, dtype, depth = imp.node.name, meta.dtype, Poly.of(frame.depth)
     steps = zip(x.shape[2:], frame.kernel, frame.stride, frame.padding, frame.dilation, strict=True)
     sizes = [imp.derived(size, 2 * p - d * (k - 1) - 1 + s, s) for size, k, s, p, d in steps]
     shape = (x.shape[0], weight.shape[0], *sizes)
@@ -84,6 +87,17 @@ def narrow_convolution(imp: Importer, call: VendorCall, dtype: str) -> Tensor | 
     images = vendor_tensor((shape[0], *around, depth), dtype, call, name, imp.origin)
     filters = vendor_tensor((shape[1], depth), dtype, call, name, imp.origin)
     return _walk(imp, shape, dtype, images, filters, Walk(CONVOLUTION, (Tap("depth", depth, 1),), (), None, frame))
+
+
+def _of_places(imp: Importer, meta: Meta, x: Tensor, weight: Tensor) -> Tensor:
+    """The filters as a matrix times the images as they lie, channels by places."""
+    images, channels, *sizes = x.shape
+    filters, places = weight.shape[0], product(sizes)
+    left = imp.view(weight, (images, filters, channels), lambda i: (*i[1:], *(Poly() for _ in sizes)))
+    right = imp.view(x, (images, channels, places), lambda i: (*i[:2], *unflatten(i[2], sizes)))
+    sums = own_product(imp, meta, left, right, spread=True)
+    shape = (images, filters, *sizes)
+    return imp.view(sums, shape, lambda i: (*i[:2], linear(i[2:], tuple(sizes))))
 
 
 def _plain(call: VendorCall, rank: int) -> bool:

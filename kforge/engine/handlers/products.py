@@ -220,7 +220,7 @@ def library_convolution(
     result = None
     if imp.switches.implicit and meta.dtype in HALVES:
         own = VendorCall(operator, (x, weight), keywords, 2 * points * taps)
-        result = narrow_convolution(imp, own, meta.dtype)
+        result = narrow_convolution(imp, meta, own)
     inside = bias if bias is not None and meta.dtype in HALVES and result is None else None
     call = VendorCall(operator, (x, weight, *([inside] if inside is not None else [])), keywords, 2 * points * taps)
     if imp.switches.gathered and result is None:

@@ -17,8 +17,10 @@ from kforge.engine.graph.tensors import PRODUCT, Context, Cut, Guard, Index, Ten
 from kforge.engine.handlers.composites import reduce
 
 
-def own_product(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
+def own_product(imp: Importer, meta: Meta, a: Tensor, b: Tensor, spread: bool = False) -> Tensor:
     """a @ b for matrices of one 16-bit type or batches of them, summed in single precision.
+
+    spread: columns are places of several dimensions, and loops over these may be a kernel's.
 
     A kernel of rows, and one that wants columns in another order, finds it in memory; the former has it at hand where
     the importer is told so (`rowwise`). A window whose `flat` is a loop is over that loop's share of the depth.
@@ -30,7 +32,8 @@ def own_product(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         share, (*batch, row, col) = (index[0], index[1:]) if shares > 1 else (None, index)
         by_rows = imp.switches.rowwise and shares == 1 and len(ctx.cols) == 1 and col == Poly.of(ctx.cols[0])
-        if (ctx.rows and not by_rows) or guard is not None or not all(map(_loops, index)) or len(col.terms) > 1:
+        several = len(col.terms) > 1 and not (spread and _side_by_side(col, ctx.cols))
+        if (ctx.rows and not by_rows) or guard is not None or not all(map(_loops, index)) or several:
             raise Cut(result)
         k = Poly.of(depth)
         left, right = _element(ctx, a, (*batch, row, k)), _element(ctx, b, (*batch, k, col))
@@ -46,6 +49,12 @@ def own_product(imp: Importer, meta: Meta, a: Tensor, b: Tensor) -> Tensor:
         return result
     result.name += "_shares"
     return reduce(imp, "sum", result, 0, False, meta.dtype)
+
+
+def _side_by_side(index: Poly, loops: tuple[Var, ...]) -> bool:
+    """Whether an index walks over the last of the loops as over one."""
+    last = (loops[-n:] for n in range(2, len(loops)))
+    return any(index == linear(tuple(map(Poly.of, some)), tuple(v.size for v in some)) for some in last)
 
 
 def _loops(index: Poly) -> bool:

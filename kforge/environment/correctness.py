@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kforge.environment.acceptance import FULL_DRAWS, Outcome
 from kforge.environment.allowance import Allowance
-from kforge.environment.asked import possible
 from kforge.environment.detectors import Watch, explain
+from kforge.environment.draws import further_draws, list_untested
 from kforge.environment.expected import Expected, Skip
 from kforge.environment.findings import Failure, Refusals, Result, StateProblem
 from kforge.environment.honesty import kept_from
-from kforge.environment.inputs import CORE, GIVEN, Case, Plan
+from kforge.environment.inputs import GIVEN, Case, Plan
 from kforge.environment.loading import load_candidate
 from kforge.environment.preparation import Prepared
 from kforge.environment.probes import (
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
     from kforge.kernel.candidate import Candidate
     from kforge.worker import CallReply, Child
 
-CONFIRM_S = {"cpu": 20.0, "cuda": 10.0}  # of work more, for draws where a small output seems wrong
-NAMED = 12  # cases that one line of the report names
 HISTORY, HISTORY_BYTES = 4, 512 << 20  # earlier answers kept to recognise a cached one: at least, and while they fit
 
 
@@ -80,7 +77,7 @@ class Correctness:
         self._pattern = PATTERNS[0]  # that fresh memory held in the last call, on the CPU
         self.poisoned = False  # whether it did
         self._twice: set[tuple[int, str, str, str]] = set()  # forms that ran under both patterns
-        self._skipped: dict[str, list[str]] = {}  # reason -> cases
+        self.skipped: dict[str, list[str]] = {}  # reason -> cases
 
     def run(self, child: Child) -> Result:
         """All cases of the plan, then the draws that small outputs need; stops at the first failure."""
@@ -105,7 +102,7 @@ class Correctness:
         if self.result.failure is None:
             unwatched(self, child)
         if self.result.failure is None:
-            self._further_draws(child, allowance)
+            further_draws(self, child, allowance)
         if self.result.failure is None and self.plan.name != "quick":
             same_address(self, child)
         if self.result.failure is None and (self.plan.name != "quick" or self.result.kept):
@@ -121,7 +118,7 @@ class Correctness:
                 dropped.append(case)
             elif self._case(child, case):
                 break
-        self._list_untested(dropped, allowance)
+        list_untested(self, dropped, allowance)
         self.result.made = tuple(child.made())
         self.result.biased = self.values.biased()
         self.result.error = self.values.worst()
@@ -147,7 +144,7 @@ class Correctness:
         except Skip as reason:
             self.result.inapplicable += 1
             if str(reason):
-                self._skipped.setdefault(str(reason), []).append(case.label)
+                self.skipped.setdefault(str(reason), []).append(case.label)
             return False
         try:
             failure, worst = self.ask(child, case, expected)
@@ -343,53 +340,6 @@ class Correctness:
 
         return outputs
 
-    def _further_draws(self, child: Child, allowance: Allowance) -> None:
-        """Small outputs: at least 32 draws; a suspected failure is confirmed or cleared by up to 512."""
-        device = self.prepared.device.split(":")[0]
-        representatives = {case.group: case for case in reversed(self.plan.cases) if _pooled(case)}
-        for group, case in representatives.items():
-            draw, more_s = 0, 0.0
-            while (undecided := self.values.undecided(group)) is not None and draw < FULL_DRAWS:
-                if self.values.suspect(group):
-                    more_s = CONFIRM_S[device]
-                if allowance.over(more_s):
-                    self._give_up(case, undecided)
-                    break
-                draw += 1
-                try:
-                    expected = self.prepared.expected(case, draw)
-                except Skip:
-                    break
-                failure, worst = self.ask(child, case, expected)
-                if failure is not None:
-                    self.result.failure = failure
-                    self.result.cases.append(self.case_result(case, failure, worst))
-                    return
-
-    def _list_untested(self, dropped: list[Case], allowance: Allowance) -> None:
-        """What the report says was not tested: skipped and refused cases, those without time, RMS errors."""
-        lines = self.result.not_tested
-        for reason, labels in self._skipped.items():
-            more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
-            lines.append(f"{'; '.join(labels[:NAMED])}{more}: {reason}")
-        lines += [*self.refusals.lines(), *self.values.jumps.values()]
-        self.result.dropped = tuple(dropped)
-        if dropped := possible(self.prepared, dropped):
-            names = "; ".join(case.label for case in dropped[:NAMED])
-            more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
-            lines.append(f"{allowance.why(self.plan.name)}: {names}{more}")
-        pooled = {case.group for case in self.plan.cases if _pooled(case)}
-        groups = self.values.small_groups() - pooled
-        names = ", ".join(sorted({"with " + g[2] if g[2] != "none" else g[1] for g in groups}))
-        if names and self.result.failure is None:
-            lines.append(f"RMS error of small outputs under {names} (each element was judged)")
-
-    def _give_up(self, case: Case, undecided: Outcome) -> None:
-        """Time is over before the draws suffice: said, and no failure (CONTRACTS 4)."""
-        self.result.not_tested.append(
-            f"{case.distribution} on variant {case.variant}: too few draws to judge the RMS error ({undecided.detail})"
-        )
-
     def case_result(self, case: Case, failure: Failure | None, worst: dict[str, Any]) -> CaseResult:
         draw = worst.get("draw")
         detail = failure.detail if failure else ""
@@ -419,8 +369,3 @@ def _one_thread(device: str) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _pooled(case: Case) -> bool:
-    """Whether a small output gets the draws that its RMS error needs: required cases on the task's own sizes."""
-    return not case.extra and case.shape == GIVEN and case.distribution in CORE

@@ -69,7 +69,7 @@ def summary(
     """
     timed = report.verdict is not Verdict.UNTIMED
     out: dict[str, Any] = {
-        "task": report.task,
+        "task": f"{report.task}.py",  # the file's name, as profiles have it
         "status": report.status.value,
         "verdict": report.verdict.value,
         "target": report.target,

@@ -58,7 +58,7 @@ class _Counting:
             if isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and self._lasts(node.target):
                 yield node, ast.unparse(node.target)
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
-                terms = {ast.unparse(side) for side in (node.value.left, node.value.right)}
+                terms = {_place(side) for side in (node.value.left, node.value.right)}
                 numbers = any(isinstance(side, ast.Constant) for side in (node.value.left, node.value.right))
                 for target in node.targets:
                     if numbers and ast.unparse(target) in terms and self._lasts(target):
@@ -110,6 +110,13 @@ def _kept_defaults(parts: Collection[ast.arguments]) -> set[str]:
         pairs += [(a, d) for a, d in zip(part.kwonlyargs, part.kw_defaults, strict=True) if d is not None]
         found |= {a.arg for a, d in pairs if isinstance(d, (ast.List, ast.Dict, ast.Set, ast.Call))}
     return found
+
+
+def _place(term: ast.expr) -> str:
+    """What is read, as it would be written to: `kept[key]` for kept.get(key, 0)."""
+    if isinstance(term, ast.Call) and isinstance(term.func, ast.Attribute) and term.func.attr == "get" and term.args:
+        return f"{ast.unparse(term.func.value)}[{ast.unparse(term.args[0])}]"
+    return ast.unparse(term)
 
 
 def _last(node: ast.expr) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kforge.errors import BuildError, ChildFailed, EmulatorError, KforgeError
-from kforge.worker import inspection, poison, prebuilt, probing, profiled, sandbox
+from kforge.worker import compiled, inspection, poison, prebuilt, probing, profiled, sandbox
 from kforge.worker.construct import copy_state, import_module
 from kforge.worker.guard import Guard
 from kforge.worker.observe import Observer, gradients_enabled, storage_number, threads
@@ -93,9 +93,9 @@ class Server:
         self.handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "attach": self.attach,
             "detach": self.detach,
-            "resources": self.resources,
-            "figures": self.figures,
-            "made": self.made,
+            "resources": lambda request: compiled.resources(self, request),
+            "figures": lambda request: compiled.figures(self, request),
+            "made": lambda request: compiled.made(self, request),
             "load": self.load,
             "warm": self.warm,
             "call": self.call,
@@ -234,36 +234,6 @@ class Server:
             redirect_cuda(self.device, self.redirected),
         ):
             yield
-
-    def resources(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Build the declared kernels and read the compiler's figures; none of the candidate's Python runs."""
-        from kforge.kernel import hooks, static_report
-
-        with hooks.overrides(request["overrides"]):
-            return {"kernels": static_report(self.folder, request["arch"], element=request["element"])}
-
-    def figures(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The compiler's figures on kernels that are not `known`: as calls of this process have built them, with
-        `idle` the others too, as they are declared."""
-        from kforge.kernel import hooks, kernel_report
-        from kforge.kernel.report import declared_report
-
-        arch, found = request["arch"], []
-        with hooks.overrides(self.overrides):
-            for kernel in hooks.kernels():
-                if kernel.name in request["known"]:
-                    continue
-                if kernel.configurations:
-                    found += kernel_report(kernel, arch)
-                elif request["idle"]:
-                    found.append(declared_report(kernel, arch, request["element"]))
-        return {"kernels": [kernel.as_dict() for kernel in found]}
-
-    def made(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The names of the kernels that the candidate has made."""
-        from kforge.kernel import hooks
-
-        return {"names": sorted({kernel.name for kernel in hooks.kernels()})}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Import the module, construct ModelNew, move it, copy the state by name; with `again` the last alone."""

@@ -12,6 +12,7 @@ from kforge.environment import asked
 from kforge.environment.asked import possible
 from kforge.environment.correctness import Correctness
 from kforge.environment.detectors import Watch
+from kforge.environment.draws import list_untested
 from kforge.environment.expected import Skip
 from kforge.environment.inputs import Case, make_plan
 from kforge.environment.preparation import Prepared, prepare
@@ -64,10 +65,10 @@ def test_cases_without_time_are_named_only_where_there_are_such_inputs(
     judge = Correctness(_ready(tmp_path, "2"), kernels.candidate("softmax"), make_plan("standard"), Watch())
     row, column, plus = Case(shape="row"), Case(shape="column", layout="expanded"), Case(shape="plus", extra=True)
     spent = SimpleNamespace(why=lambda plan: f"no time left in plan {plan}")
-    judge._list_untested([row, plus, column], spent)  # type: ignore[arg-type]
+    list_untested(judge, [row, plus, column], spent)  # type: ignore[arg-type]
     assert judge.result.not_tested == [f"no time left in plan standard: {plus.label}"]
     judge.result.not_tested.clear()
-    judge._list_untested([row, column], spent)  # type: ignore[arg-type]
+    list_untested(judge, [row, column], spent)  # type: ignore[arg-type]
     assert judge.result.not_tested == []
 
 

@@ -111,9 +111,9 @@ def test_answers_that_differ_from_run_to_run_are_reported(judge: Judge) -> None:
         "softmax",
         ("int rows, int cols)", "int rows, int cols, int odd)"),
         ("expf(in[c] - m) / sum", "odd ? expf(in[c] - m) / sum : expf(in[c] - m) * (1.f / sum)"),
-        ("class ModelNew", "CALLS = []\n\n\nclass ModelNew"),
-        ("        x = x.contiguous()", "        x = x.contiguous()\n        CALLS.append(1)"),
-        ("x.size(0), x.size(1))", "x.size(0), x.size(1), len(CALLS) % 2)"),
+        ("class ModelNew", "KEPT = {}\n\n\nclass ModelNew"),
+        ("        x = x.contiguous()", "        x = x.contiguous()\n        KEPT['odd'] = not KEPT.get('odd', False)"),
+        ("x.size(0), x.size(1))", "x.size(0), x.size(1), int(KEPT['odd']))"),
     )
     report = judge("softmax", flip, "quick")
     assert report.status is Status.VERIFIED, report.failure

@@ -80,7 +80,8 @@ def test_a_newer_schema_is_refused() -> None:
 def test_summary_has_the_keys_of_the_design_in_their_form() -> None:
     """The object of `suggest --json`: each key that DESIGN shows, with times where a GPU timed them."""
     out = summary(FULL, files=["softmax_kforge.py"], proposer="engine", evaluations=12, seconds=18.2)
-    assert out["status"] == "verified" and out["verdict"] == "faster" and out["target"] == "NVIDIA H200"
+    assert out["task"] == "softmax.py" and out["target"] == "NVIDIA H200"
+    assert out["status"] == "verified" and out["verdict"] == "faster"
     assert out["speedup"] == {"vs": "compile_default", "ratio": 1.53, "ci95": [1.51, 1.55], "noise": 0.004}
     assert out["times_ms"]["candidate"] == 3.1
     assert out["roofline"] == {"bound": "memory", "floor_ms": 3.0, "achieved": 0.97}

@@ -236,6 +236,7 @@ COUNTING = [
     "relu.calls += 1",
     "CALLS[0] += 1",
     "CALLS.append(1)",
+    "KEPT['n'] = KEPT.get('n', 0) + 1",
     "seen().append(1)",
     "self.kept[0].pop()",
     "self.sizes['calls'] = 1 + self.sizes['calls']",

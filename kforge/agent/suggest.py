@@ -349,7 +349,7 @@ class _Run:
         from kforge.environment.target import target_name
 
         return Report(
-            task=self.bench.task.path.name,
+            task=self.bench.task.name,
             candidate="",
             status=Status.NO_CANDIDATE,
             verdict=Verdict.UNTIMED,

@@ -261,11 +261,30 @@ def _compared(reference: Any, model: Any, call: list[torch.Tensor], coarse: floa
         have = _leaves(model(*call))
     except (ValueError, TypeError) as error:
         return "" if "these kernels need" in str(error) else f"raised: {type(error).__name__}: {error}"
-    for w, h, t in zip(want, have, truth, strict=True):
+    for k, (w, h, t) in enumerate(zip(want, have, truth, strict=True)):
         problem = different(w, h, t, coarse)
+        if problem.startswith("off") and not _decided(reference, call, k, w, h):
+            problem = ""
         if problem:
             return f"{'strides' if problem.startswith('strides') else 'wrong'}: {problem}"
     return ""
+
+
+def _decided(reference: Any, call: list[torch.Tensor], number: int, want: torch.Tensor, have: torch.Tensor) -> bool:
+    """Whether a result differs by more than the last bits of the inputs move it: they decide where numbers cancel."""
+    gap = (want.double() - have.double()).abs()
+    finite, moved = gap.isfinite(), torch.zeros_like(gap)
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        near = [
+            t * (1 + torch.finfo(t.dtype).eps * torch.randint(-1, 2, t.shape, generator=generator).to(t.dtype))
+            if t.is_floating_point()
+            else t
+            for t in call
+        ]
+        other = _leaves(reference(*near))[number]
+        moved = torch.maximum(moved, (other.double() - want.double()).abs().nan_to_num(0.0, 0.0))
+    return float(gap[finite].max()) > 16 * float(moved[finite].max())
 
 
 def _leaves(tree: Any) -> list[torch.Tensor]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kforge.task.call import Call, call_leaves
+from kforge.task.decompositions import decompositions
 from kforge.task.graph import InputKind, InputRef, Mutation
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def trace_export(module: torch.nn.Module, call: Call) -> Traced:
 
     program = torch.export.export(module, call.args, call.kwargs, strict=False)
     called = {node.name: node for node in program.graph.nodes}
-    program = program.run_decompositions(torch.export.default_decompositions())
+    program = program.run_decompositions(decompositions())
     _note_operands(program.graph, called)
     paths = iter(path for path, _ in call_leaves(call, module.forward))
     kinds = {Kind.PARAMETER: InputKind.PARAM, Kind.BUFFER: InputKind.BUFFER, Kind.CONSTANT_TENSOR: InputKind.CONSTANT}
@@ -134,7 +135,7 @@ def trace_make_fx(module: torch.nn.Module, call: Call, differentiates: bool = Fa
     values += [
         t if isinstance(t, fake_type()) else fake.from_tensor(t) for _, t in leaves if isinstance(t, torch.Tensor)
     ]
-    table = dict(torch.export.default_decompositions().items())
+    table = dict(decompositions().items())
     traced: Callable[..., Any] = flat
     if differentiates:
         from kforge.task.derivatives import derivatives, without_gradients

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kforge.task import Call
 from tests.engine.support import compare, forced, function_task, load_model, plan_of, proposals
 
 PAIR = "torch.randn(33, 70), torch.randn(33, 70)"
@@ -50,6 +51,20 @@ def test_losses_of_rows(body: str, inputs: str, tmp_path: Path) -> None:
     """Losses that need a result of each row first."""
     task = function_task(f"return {body}", inputs, tmp_path, "x, y")
     compare(task, proposals(task)[0], tmp_path)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_targets_that_end(reduction: str, tmp_path: Path) -> None:
+    """Classes behind the first -1 are none, which torch's own decomposition takes for class 0; NaN is no loss."""
+    targets = "torch.tensor([[1, 2, -1, 0, 0], [0, -1, 3, 0, 0], [4, 3, 2, 1, 0], [-1, 0, 0, 0, 0]])"
+    body = f"return F.multilabel_margin_loss(x, t, reduction={reduction!r})"
+    task = function_task(body, f"torch.randn(4, 5), {targets}", tmp_path, "x, t")
+    x, t = task.make_call().args
+    odd = x.clone()
+    odd[0, 3], odd[1, 2] = torch.nan, -torch.inf
+    compare(task, proposals(task)[0], tmp_path, [task.make_call(), Call((odd, t))])
+    row = function_task(body, f"torch.randn(5), {targets}[0]", tmp_path, "x, t")
+    compare(row, proposals(row)[0], tmp_path)
 
 
 def test_a_loss_of_a_row_is_computed_where_the_row_is(tmp_path: Path) -> None:

@@ -37,6 +37,19 @@ def test_special_functions_in_double(tmp_path: Path) -> None:
     compare(task, proposals(task)[0], tmp_path)
 
 
+@pytest.mark.parametrize("dtype", ("int64", "int32", "int8", "uint8"))
+def test_powers_of_integers(dtype: str, tmp_path: Path) -> None:
+    """By multiplication, with what overflows cut off; negative exponents give zero but of one and minus one."""
+    made = f"torch.randint(0, 130, (40, 9)).to(torch.{dtype}), torch.randint(0, 9, (40, 9)).to(torch.{dtype})"
+    task = function_task("return x ** 2, x ** 3, x.pow(7), x ** y, 3 ** y", made, tmp_path, "x, y")
+    x, y = task.make_call().args
+    calls = [task.make_call()]
+    if dtype != "uint8":
+        signed = function_task("return x ** y, x.pow(2)", made, tmp_path, "x, y")
+        compare(signed, proposals(signed)[0], tmp_path, [Call((x % 5 - 2, y - 4))])
+    compare(task, proposals(task)[0], tmp_path, calls)
+
+
 @pytest.mark.parametrize("dtype", ("int64", "int32", "int8"))
 def test_divisors(dtype: str, tmp_path: Path) -> None:
     """Greatest common divisor and least common multiple, of negative numbers and zeros, too."""

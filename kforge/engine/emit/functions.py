@@ -9,7 +9,7 @@ _NAMES = (
     "message join follow lower lift complete release receive send slot shuffle_xor look_up look_back by_words under "
     "block_reduce warp_reduce column_reduce column_scan warp_scan join_lanes is_last rescale key_of index_of sigmoid "
     "divergence log_ratio x_log_x log1p_unit digamma trigamma bessel_i0 bessel_i1 bessel_i0_scaled bessel_i1_scaled "
-    "greatest_divisor least_multiple mantissa_of exponent_of eight_bits isnan isinf isfinite signbit"
+    "greatest_divisor least_multiple mantissa_of exponent_of power_of eight_bits isnan isinf isfinite signbit"
 )
 FUNCTIONS = frozenset(_NAMES.split())
 

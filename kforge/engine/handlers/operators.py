@@ -101,7 +101,7 @@ def _same_type(name: str) -> Formula:
     return lambda b, *args: b.op(name, *args, dtype=args[0].dtype)
 
 
-for _name in ("mul", "neg", "pow", "atan2"):
+for _name in ("mul", "neg", "atan2"):
     POINTWISE[_name] = _same_type(_name)
 for _name in C_REAL:
     if C_REAL[_name] == _name + "{f}({0})" or _name == "round":

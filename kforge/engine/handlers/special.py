@@ -22,6 +22,7 @@ HELPERS = {
     "trigamma": "trigamma",
     "gcd": "greatest_divisor",
     "lcm": "least_multiple",
+    "integer_power": "power_of",
     "frexp_mantissa": "mantissa_of",
     "frexp_exponent": "exponent_of",
     "log1p_unit": "log1p_unit",
@@ -31,8 +32,9 @@ HELPERS = {
     "sigmoid": "sigmoid",
 }
 """Operators whose device function is written with the kernel; the logarithms are made by graph/logarithms.py."""
+OF_TWO = ("gcd", "lcm", "integer_power", "log_ratio", "divergence")
 C_REAL |= {name: f"{function}({{0}})" for name, function in HELPERS.items()}
-C_REAL |= {name: f"{HELPERS[name]}({{0}}, {{1}})" for name in ("gcd", "lcm", "log_ratio", "divergence")}
+C_REAL |= {name: f"{HELPERS[name]}({{0}}, {{1}})" for name in OF_TWO}
 C_REAL |= {"erfinv": "erfinv{f}({0})", "ndtri": "normcdfinv{f}({0})", "erfcx": "erfcx{f}({0})"}
 
 
@@ -61,6 +63,17 @@ def _of_integers(b: Builder, name: str, x: Expr, y: Expr) -> Expr:
         raise NoCandidate(f"the engine has no kernel for {name} of {x.dtype}", operator=name)
     wide = "int64" if x.dtype == "int64" else "int32"
     return b.cast(b.op(name, b.cast(x, wide), b.cast(y, wide), dtype=wide), x.dtype)
+
+
+@operator("pow")
+def _pow(b: Builder, x: Expr, y: Expr) -> Expr:
+    """Integers by multiplication, without those bits that their type has not."""
+    if x.dtype not in INTEGERS:
+        return b.op("pow", x, y, dtype=x.dtype)
+    if y.op == "const" and y.value in (2, 3):
+        square = b.op("mul", x, x, dtype=x.dtype)
+        return square if y.value == 2 else b.op("mul", square, x, dtype=x.dtype)
+    return _of_integers(b, "integer_power", x, y)
 
 
 @operator("angle")

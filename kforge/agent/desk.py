@@ -6,6 +6,7 @@ Paths lie below the workspace's root, links included. One thread uses a desk; `s
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -56,15 +57,19 @@ class Desk:
     limits: Limits = field(default_factory=Limits)
     tell: Tell = lambda text: None
     _warm: dict[Path, _Warm] = field(default_factory=dict)
-    _busy: tuple[object, Workbench] | None = None  # whose call is being worked on
-    _ticket: object = None
+    _ticket: object = None  # of the call that is being worked on
+    _busy: Workbench | None = None  # where it works, once that is known
+    _stopped: bool = False  # it was asked to end
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of these three
 
     def call(self, name: str, arguments: Mapping[str, Any], tell: Tell, ticket: object = None) -> ToolResult:
         """One tool by name. What a client can do wrong comes back as a text with is_error.
 
         tell: told what is going on. ticket: what `stop` is given to end this call.
         """
-        self.tell, self._ticket = tell, ticket
+        self.tell = tell
+        with self._lock:
+            self._ticket, self._stopped = ticket, False
         try:
             tool = TOOLS.get(name)
             if tool is None:
@@ -73,15 +78,21 @@ class Desk:
         except KforgeError as error:
             return ToolResult(clip(told(error), self.limits.result), is_error=True)
         finally:
-            self._busy = None
+            with self._lock:
+                self._ticket = self._busy = None
         result = answer if isinstance(answer, ToolResult) else ToolResult(answer)
         return replace(result, text=clip(result.text, self.limits.page + self.limits.result))
 
     def stop(self, ticket: object) -> None:
-        """From any thread: end the call that was given this ticket, if it is the one being worked on."""
-        busy = self._busy
-        if busy is not None and busy[0] is ticket:
-            busy[1].control.stop()
+        """From any thread: end the call that was given this ticket, if it is the one being worked on.
+
+        One whose task is still being read ends as soon as that is done.
+        """
+        with self._lock:
+            if ticket is not None and self._ticket is ticket:
+                self._stopped = True
+                if self._busy is not None:
+                    self._busy.control.stop()
 
     def close(self) -> None:
         """End every judge and the records of its run."""
@@ -130,8 +141,11 @@ class Desk:
                 self._end(next(iter(self._warm)))
             known = self._open(path)
         self._warm[path] = known  # at the end: used last
-        known.bench.control.reset()
-        self._busy = (self._ticket, known.bench)
+        with self._lock:
+            self._busy = known.bench
+            self._busy.control.reset()
+            if self._stopped:
+                self._busy.control.stop()
         return known.bench
 
     def _open(self, path: Path) -> _Warm:

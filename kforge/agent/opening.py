@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,8 +141,7 @@ def at_work(
             if past is None:
                 session.event("task_loaded", task=task.name, form=task.form.value, digest=task.digest)
             device = resolve_device(options.device)
-            with interruptible(control) if control is not None else nullcontext():
-                prepared = prepare(device, session)
+            prepared = interruptible(control, lambda: prepare(device, session)) if control else prepare(device, session)
             bench = Workbench(
                 prepared,
                 session,

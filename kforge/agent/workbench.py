@@ -71,7 +71,8 @@ class Workbench:
         self._processes = Processes(zygote)
         for constraint in constraints:
             self.standing.add(constraint, "command line")
-        self.control.on_steer = self._steered
+        self._heard_before = self.control.on_steer  # and after: what is said then waits for another run
+        self.control.on_steer = self.steered
         self._forget = self.control.on_stop(self._processes.abort)
 
     # what is known
@@ -228,10 +229,15 @@ class Workbench:
         """This rule is checked no more. UsageError for one of op.py's, or one that does not stand."""
         return self.standing.release(name)
 
+    def steered(self, steer: Steer, state: str) -> None:
+        """Record what became of a steer; its rules stand or are released."""
+        self.event("steer", id=steer.id, text=steer.text, when=steer.when, state=state)
+        self.standing.steered(steer, state)
+
     def close(self) -> None:
         """End the judge's processes and let go of the control."""
         self._forget()
-        self.control.on_steer = None
+        self.control.on_steer = self._heard_before
         self._processes.close()
         if self.memory is not None:
             self.memory.close()
@@ -327,7 +333,3 @@ class Workbench:
 
     def _say(self, text: str, level: str = "info") -> None:
         self.event("message", text=text, level=level)
-
-    def _steered(self, steer: Steer, state: str) -> None:
-        self.event("steer", id=steer.id, text=steer.text, when=steer.when, state=state)
-        self.standing.steered(steer, state)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
+from textual.worker import Worker
 
 from kforge.errors import Interrupted, KforgeError
 from kforge.ui.core import CoreLost
@@ -44,6 +45,7 @@ class Acting(App[int]):
     budget: float | None = None
     usd: float | None = None
     _refused = False  # op.py is no task as it is
+    _begun: Worker[Any] | None = None  # long work that has not asked the core, or the person, yet
     _forgotten = False  # the core that knew the standing rules has ended by itself
 
     @property
@@ -60,6 +62,7 @@ class Acting(App[int]):
 
     async def _open(self) -> None:
         """Start the core, load op.py, open what stands beside it."""
+        self.follow_files()  # before the core is there: what changes meanwhile is seen
         try:
             found = await self.core.request("open", op=str(self.op))
         except KforgeError as error:
@@ -210,12 +213,15 @@ class Acting(App[int]):
     # working
 
     def work(self, what: Any, group: str = "core") -> None:
-        """A coroutine that asks the core for something long; one at a time."""
-        if self.core.busy:
+        """A coroutine that asks the core for something long; one at a time, also before it has asked."""
+        begun = self._begun
+        doing = self.core.busy or (begun.name if begun is not None and not begun.is_finished else "")
+        if doing:
             what.close()
-            self.bar.notice(f"{self.core.busy} is in progress: escape twice stops it")
+            self.bar.notice(f"{doing} is in progress: escape twice stops it")
             return
-        self.run_worker(what, group=group)
+        name = group if group != "core" else str(what.__name__).strip("_")
+        self._begun = self.run_worker(what, name=name, group=group)
 
     def action_run(self) -> None:
         """Run, or stop what runs."""

@@ -16,7 +16,7 @@ from textual.widget import Widget
 from kforge.errors import KforgeError
 from kforge.ui import actions, layout, themes
 from kforge.ui.ascii import AsciiFilter
-from kforge.ui.core import Core
+from kforge.ui.core import LONG, Core
 from kforge.ui.deciding import WORK
 from kforge.ui.diagnostics import of_event
 from kforge.ui.layout import NARROW, Desk, Pane
@@ -128,6 +128,8 @@ class KforgeApp(Wishes):
 
     async def ask(self, do: str, /, **arguments: Any) -> dict[str, Any] | None:
         """One request; what goes wrong is said in the notice line, and None is returned."""
+        if do in LONG:
+            self._begun = None
         try:
             return await self.core.request(do, **arguments)
         except KforgeError as error:
@@ -291,7 +293,10 @@ class KforgeApp(Wishes):
             self.call_from_thread(self._take_changes, paths)
 
     def _take_changes(self, paths: set[Path]) -> None:
-        self.run_worker(self.take_changes(paths), group="disk")
+        async def take() -> None:  # nothing is begun where the IDE closes first
+            await self.take_changes(paths)
+
+        self.run_worker(take, group="disk")
 
 
 def run(op: Path, settings: Settings) -> int:

@@ -25,6 +25,7 @@ WORDS = 2_000  # characters of a line of its stderr
 GRACE_S = 0.7  # between the stop message and the end of the process
 SLICE_S = 0.008  # of handling events before the terminal gets its turn
 QUIT_S = 2.0
+WORDS_S = 1.0  # for the last words of a process that has ended; what it started may hold its stderr open
 LONG = frozenset(
     {"open", "run", "resume", "verify", "profile", "apply_hunks", "accept", "export", "baseline_source", "doctor"}
 )
@@ -96,6 +97,10 @@ class Core:
         async with self._starting:
             if self.alive:
                 return
+            if (ended := self._process) is not None:  # who waits for it is told before another takes its place
+                await asyncio.wait(self._tasks[:1], timeout=QUIT_S)
+                if self._process is ended:  # something that it started holds its output open
+                    self._lost(ended.returncode or 0)
             self._words.clear()
             self._farewell = None
             try:
@@ -189,7 +194,8 @@ class Core:
                 os.killpg(process.pid, signal.SIGKILL)
         code = await process.wait()
         if self._process is process:
-            await asyncio.sleep(0)  # the rest of its stderr
+            await asyncio.wait(self._tasks[1:], timeout=WORDS_S)  # the rest of its stderr
+        if self._process is process:
             self._lost(code)
 
     async def _read_log(self, process: asyncio.subprocess.Process) -> None:

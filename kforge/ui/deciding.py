@@ -99,6 +99,7 @@ class Deciding(Editing, Saying):
         if evidence is None:
             return
         self._stands(evidence)
+        self._begun = None  # from here on a dialog is in the way of everything else
         if candidate == self.progress.accepted:
             self.bar.notice("it is accepted already: F10 exports it, /undo takes it back")
         elif await self.push_screen_wait(AcceptScreen(evidence)):
@@ -135,6 +136,7 @@ class Deciding(Editing, Saying):
         evidence = await self.ask("evidence", candidate=candidate)
         if evidence is None:
             return
+        self._begun = None
         wish = await self.push_screen_wait(ExportScreen(evidence, default=f"{self.op.stem}_package"))
         if wish:
             what = "building and testing the package" if wish["build"] else "writing the package"

@@ -23,7 +23,8 @@ class Watch:
     def __init__(self, tell: Callable[[set[Path]], None]) -> None:
         self._tell = tell
         self._files: frozenset[Path] = frozenset()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of _changed, _timer and _open
+        self._open = True  # somebody wants to be told
         self._observer: BaseObserver | None = None
         self._folders: dict[Path, ObservedWatch] = {}
         self._left: set[Path] = set()  # folders that were removed or moved away
@@ -42,7 +43,7 @@ class Watch:
 
     def renew(self) -> None:
         """Watch folders that are there again, as after a change of branch; what was open in them counts as changed."""
-        for folder in [folder for folder in self._left if folder.is_dir()]:
+        for folder in [folder for folder in tuple(self._left) if folder.is_dir()]:  # one may be added meanwhile
             self._left.discard(folder)
             if self._observer is not None:
                 self._observer.unschedule(self._folders.pop(folder))
@@ -62,7 +63,7 @@ class Watch:
         """Look at the files themselves, every second, at those watched so far too."""
         from watchdog.observers.polling import PollingObserver
 
-        self.close()
+        self._stop()
         self._observer = self._started(PollingObserver())
         for folder in list(self._folders):
             self._watch(folder)
@@ -74,10 +75,14 @@ class Watch:
         return observer
 
     def close(self) -> None:
-        """End watching."""
+        """End watching; nobody is told any more."""
         with self._lock:
+            self._open = False
             if self._timer is not None:
                 self._timer.cancel()
+        self._stop()
+
+    def _stop(self) -> None:
         if self._observer is not None:
             self._observer.stop()
             if self._observer.is_alive():
@@ -92,6 +97,8 @@ class Watch:
         if path not in self._files:
             return
         with self._lock:
+            if not self._open:
+                return
             self._changed.add(path)
             if self._timer is not None:
                 self._timer.cancel()
@@ -102,7 +109,8 @@ class Watch:
     def _settled(self) -> None:
         with self._lock:
             changed, self._changed = self._changed, set()
-        if changed:
+            wanted = self._open
+        if changed and wanted:
             self._tell(changed)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-ANSWER_S = 100.0  # on a machine that does other work too
+from tests.patience import PATIENCE_S
 
 
 class CorePipe:
@@ -61,7 +61,7 @@ class CorePipe:
         self.process.stdin.write(line.encode() + b"\n")
         self.process.stdin.flush()
 
-    def reply(self, number: Any, seconds: float = ANSWER_S) -> dict[str, Any]:
+    def reply(self, number: Any, seconds: float = PATIENCE_S) -> dict[str, Any]:
         """The reply to a request."""
         return self._wait(lambda: self._replies.get(number), seconds)
 
@@ -71,7 +71,7 @@ class CorePipe:
         assert reply["ok"], reply
         return reply["result"]
 
-    def event(self, kind: str, seconds: float = ANSWER_S) -> dict[str, Any]:
+    def event(self, kind: str, seconds: float = PATIENCE_S) -> dict[str, Any]:
         """The first event of a kind, waited for."""
         return self._wait(lambda: next((data for k, data in self.events if k == kind), None), seconds)
 

@@ -15,6 +15,7 @@ from textual.pilot import Pilot
 from kforge.ui.app import KforgeApp
 from kforge.ui.core import Core
 from kforge.ui.settings import Settings
+from tests.patience import PATIENCE_S
 
 SCRIPTED = Path(__file__).with_name("scripted_core.py")
 Act = Callable[[KforgeApp, Pilot[int]], Awaitable[None]]
@@ -34,14 +35,14 @@ def driven(
 
     async def run() -> None:
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: bool(app.session) or bool(app.bar.noticed), 30)
+            await until(pilot, lambda: bool(app.session) or bool(app.bar.noticed))
             await act(app, pilot)
 
     asyncio.run(run())
     return app
 
 
-async def until(pilot: Pilot[int], true: Callable[[], object], seconds: float = 40.0) -> None:
+async def until(pilot: Pilot[int], true: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     """Wait until something is so; AssertionError when it is not in time."""
     end = time.monotonic() + seconds
     while not true():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
-from collections.abc import Callable
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +16,7 @@ from textual import events
 from textual.widgets import Markdown
 
 from kforge.errors import ExportError, KforgeError, UsageError
+from kforge.ui import app as app_module
 from kforge.ui import core as core_module
 from kforge.ui import settings, slash
 from kforge.ui.app import KforgeApp
@@ -25,6 +27,8 @@ from kforge.ui.saying import Saying
 from kforge.ui.serving.leaving import place
 from kforge.ui.steer import LINE_END, SteerInput
 from kforge.ui.watch import Watch
+from tests import patience
+from tests.patience import PATIENCE_S
 from tests.ui.driving import driven, on_screen, requests, until
 from tests.ui.test_app import ran
 
@@ -60,7 +64,7 @@ def test_a_core_that_speaks_nonsense(op: Path) -> None:
         async with app.run_test(size=(130, 40)) as pilot:
             heard: list[str] = []
             app.core.subscribe(lambda kind, data: heard.append(str(data.get("text", ""))))
-            await until(pilot, lambda: "still here" in heard, 30)
+            await until(pilot, lambda: "still here" in heard)
             await until(pilot, lambda: "no error" in app.bar.noticed or "still here" in app.bar.noticed)
             assert app.core.alive and max(map(len, heard)) <= core_module.WORDS
 
@@ -75,7 +79,7 @@ def test_a_line_without_end(op: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         core = Core(op, command=[sys.executable, "-c", code])
         with pytest.raises(KforgeError, match="line of more than"):
-            await asyncio.wait_for(core.request("open"), 20)
+            await asyncio.wait_for(core.request("open"), PATIENCE_S)
         assert not core.alive
 
     asyncio.run(run())
@@ -89,7 +93,7 @@ def test_a_core_that_cannot_start_is_said_for_good(op: Path) -> None:
 
     async def run() -> None:
         async with app.run_test(size=(130, 40)) as pilot:
-            await until(pilot, lambda: "torch is missing" in app.bar.noticed, 30)
+            await until(pilot, lambda: "torch is missing" in app.bar.noticed)
             await until(pilot, lambda: "the core ended" in on_screen(app))
             app.bar.notice(app.bar._standing, stay=True)  # as when the notice's time is over
             assert "torch is missing" in app.bar.noticed and "Softmax" in on_screen(app)
@@ -97,8 +101,9 @@ def test_a_core_that_cannot_start_is_said_for_good(op: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_hanging_look_up_can_be_stopped(op: Path) -> None:
+def test_a_hanging_look_up_can_be_stopped(op: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Escape twice ends a core that does not even answer what it only looks up."""
+    monkeypatch.setattr(app_module, "DOUBLE_S", PATIENCE_S)  # however late the second one is looked at
     code = (
         "import sys, json\n"
         "for line in sys.stdin:\n"
@@ -111,7 +116,7 @@ def test_a_hanging_look_up_can_be_stopped(op: Path) -> None:
 
     async def run() -> None:
         async with app.run_test(size=(130, 40)) as pilot:
-            await until(pilot, lambda: app.session, 30)
+            await until(pilot, lambda: app.session)
             first = app.core.pid
             app.candidate = "0" * 16
             await pilot.press("f8")
@@ -277,7 +282,12 @@ def test_every_action_at_any_moment(op: Path) -> None:
             await pilot.pause(0.01)
             if len(app.screen_stack) > 1:
                 await pilot.press("f2", "f10", "escape")
-        await until(pilot, lambda: not app.core.busy and len(app.screen_stack) == 1)
+        end = time.monotonic() + PATIENCE_S
+        while app.core.waits or len(app.screen_stack) > 1 or any(not worker.is_finished for worker in app.workers):
+            assert time.monotonic() < end
+            await pilot.pause(0.02)
+            if len(app.screen_stack) > 1:  # of a command that had to ask the core first
+                await pilot.press("escape")
         assert app.is_running
 
     driven(op, act)
@@ -292,6 +302,7 @@ def test_two_panes_at_once(op: Path) -> None:
         app.desk.show = lambda name, **how: (told.append(name), show(name, **how))[1]  # type: ignore[method-assign]
         app.desk.show("log")
         app.desk.show("tree")
+        await until(pilot, lambda: app.desk.shown == "tree")
         for _ in range(5):
             await pilot.pause()
         assert told == ["log", "tree"] and app.desk.shown == "tree"
@@ -313,21 +324,12 @@ def test_no_watch_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(told.append)
     watch.follow([path])
     assert type(watch._observer).__name__ == "PollingObserver"
-    wait(lambda: watch._observer.is_alive())
-    path.write_text("other")
-    wait(lambda: told)
+    numbers = itertools.count()
+    patience.until(
+        lambda: path.write_text(f"other {next(numbers)}") and told
+    )  # again: the first look at it may come later
     watch.close()
     assert told[0] == {path}
-
-
-def wait(true: Callable[[], object], seconds: float = 40.0) -> None:
-    """Until something is so."""
-    import time
-
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_export_that_fails_says_why(op: Path) -> None:

@@ -90,9 +90,11 @@ def test_profile_figures_in_the_gutter(op: Path) -> None:
         assert buffer.cursor_location[0] == 1
         await pilot.press("alt+k")
         assert buffer.cursor_location[0] == 2
-        await pilot.pause(0.2)
-        line = next(row for row in on_screen(app).splitlines() if "x[threadIdx.x] = 1.0f" in row)
-        assert line.split()[0] == "40" and line.split()[1] == "3"
+
+        def drawn() -> list[str]:
+            return next((row.split() for row in on_screen(app).splitlines() if "x[threadIdx.x] = 1.0f" in row), [])
+
+        await until(pilot, lambda: drawn()[:2] == ["40", "3"])
         await pilot.press("alt+m")
         assert buffer.figures.metric == "width" and buffer.figures.texts == {2: "4B"}
         await pilot.press("alt+m")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from textual import events
 
-from kforge.agent.control import Control
+from kforge.config import Config
 from kforge.ui.app import KforgeApp
 from kforge.ui.dialogs.accept import accept_text
 from kforge.ui.panes.glyphs import UNICODE
@@ -77,19 +76,14 @@ def test_a_rule_said_before_the_run(tmp_path: Path) -> None:
 
 def test_rules_of_one_run_stand_in_the_next(tmp_path: Path) -> None:
     """A rule that came up during a run is kept by the session; one that was released there is not."""
-    told: list[str] = []
-    session = SimpleNamespace(rules={}, run="", _task=None, bench=None, state=tmp_path)
-    session.tell = lambda kind, data, run: told.append(kind)
-    session._ruled = lambda kind, data: CoreSession._ruled(cast("CoreSession", session), kind, data)
+    session = CoreSession(tmp_path / "small.py", Config(state=tmp_path), lambda kind, data, run: None, dict)
     constraint = {"name": "max_shared=1024", "action": "added", "origin": "steer 9"}
-    CoreSession.emit(cast("CoreSession", session), "constraint", constraint)
-    CoreSession.emit(cast("CoreSession", session), "constraint", {**constraint, "name": "max_shared=2048"})
+    session.emit("constraint", constraint)
+    session.emit("constraint", {**constraint, "name": "max_shared=2048"})
     assert session.rules == {"max_shared=2048": "steer 9"}
-    session.note = lambda kind, **data: CoreSession.note(cast("CoreSession", session), kind, **data)
-    control = Control(lambda steer, state: CoreSession._steered(cast("CoreSession", session), steer, state))
-    control.drop(control.steer("keep NaN").id)
+    session.control.drop(session.control.steer("keep NaN").id)
     assert session.rules == {"max_shared=2048": "steer 9"}
-    CoreSession.emit(cast("CoreSession", session), "constraint", {**constraint, "action": "removed"})
+    session.emit("constraint", {**constraint, "action": "removed"})
     assert session.rules == {}
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 KFORGE = [sys.executable, "-m", "kforge"]
-SECONDS = 240.0  # for the longest step, on a machine that does other work too
 
 
 class Tmux:
@@ -47,7 +48,7 @@ class Tmux:
         """What the window shows."""
         return self("capture-pane", "-p")
 
-    def until(self, words: str, seconds: float = SECONDS) -> str:
+    def until(self, words: str, seconds: float = PATIENCE_S) -> str:
         """Wait until the window shows these words."""
         end = time.monotonic() + seconds
         while words not in (shown := self.screen):
@@ -123,7 +124,9 @@ def test_first_run_offers_an_example(tmp_path: Path, tmux: Tmux) -> None:
 def test_without_a_terminal(tmp_path: Path, word: str) -> None:
     """`kforge op.py` into a pipe says in one line what to use instead, and ends with code 2."""
     (tmp_path / "softmax.py").write_text("")
-    done = subprocess.run([*KFORGE, word], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [*KFORGE, word], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == (
         f"error: the IDE needs a terminal, and there is none (did you mean: kforge suggest {word})\n"
@@ -132,5 +135,5 @@ def test_without_a_terminal(tmp_path: Path, word: str) -> None:
 
 def test_the_core_is_hidden() -> None:
     """`kforge core` is for the IDE: help does not list it."""
-    done = subprocess.run([*KFORGE, "--help"], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([*KFORGE, "--help"], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert "core" not in done.stdout

@@ -114,7 +114,8 @@ def test_slash_commands(op: Path, tmp_path: Path) -> None:
             await pilot.pause()
 
         await say("/modle x")
-        assert "did you mean /model?" in app.bar.noticed and app.query_one(SteerInput).value == "/modle x"
+        await until(pilot, lambda: "did you mean /model?" in app.bar.noticed)
+        assert app.query_one(SteerInput).value == "/modle x"
         await say("/model gpt-x")
         await say("/budget 90s $0.50")
         await until(pilot, lambda: "90 s, $0.50" in app.bar.noticed)
@@ -209,15 +210,15 @@ def test_a_model_hears_a_steer_and_is_stopped(op: Path, monkeypatch: pytest.Monk
         async def act(app: KforgeApp, pilot: Any) -> None:
             assert app.model == "scripted"
             await pilot.press("f2")
-            await until(pilot, lambda: served.requests, 120)
+            await until(pilot, lambda: served.requests)
             await pilot.press("ctrl+g")
             await type_text(pilot, "keep the NaN semantics")
             await pilot.press("enter")
-            await until(pilot, lambda: any("NaN semantics" in json.dumps(r.body) for r in served.requests), 30)
-            await until(pilot, lambda: "keep_nan" in app.bar.rules and not app.bar.waiting, 10)
-            assert app.progress.model == "scripted" and app.progress.tokens > 0
+            await until(pilot, lambda: any("NaN semantics" in json.dumps(r.body) for r in served.requests))
+            await until(pilot, lambda: "keep_nan" in app.bar.rules and not app.bar.waiting)
+            await until(pilot, lambda: app.progress.model == "scripted" and app.progress.tokens > 0)
             app.action_stop()
-            await until(pilot, lambda: not app.core.busy, 10)
+            await until(pilot, lambda: not app.core.busy)
             count = len(served.requests)
             await pilot.pause(1.0)
             assert len(served.requests) == count

@@ -77,8 +77,10 @@ class CoreCommands(Leaving):
         from kforge.task import resolve_device
 
         import_all()
-        with interruptible(self.control):
-            self.warm.prepare(self.task(), str(resolve_device(self.settings.device)), self._told)
+        interruptible(
+            self.control,
+            lambda: self.warm.prepare(self.task(), str(resolve_device(self.settings.device)), self._told),
+        )
         return {}
 
     def _told(self, kind: str, /, **data: Any) -> None:
@@ -100,9 +102,9 @@ class CoreCommands(Leaving):
 
     def do_constrain(self, text: str) -> dict[str, Any]:
         """A standing rule for this run and the next ones."""
-        if self.bench is not None:
-            added = [str(rule) for rule in self.bench.constrain(text, "developer")]
-        else:
+        with self._hearing:
+            if self.bench is not None:
+                return {"rules": [str(rule) for rule in self.bench.constrain(text, "developer")]}
             from kforge.agent.steering import rules
             from kforge.task.constraints import available
 
@@ -111,19 +113,19 @@ class CoreCommands(Leaving):
                 raise UsageError(f"no standing rule is meant by {text!r}", f"rules: {available()}")
             for name in added:
                 self.note("constraint", name=name, action="added", origin="developer")
-        return {"rules": added}
+            return {"rules": added}
 
     def do_release(self, name: str) -> dict[str, Any]:
         """A standing rule no longer holds."""
         base = name.partition("=")[0]
-        known = next((n for n in self.rules if n.partition("=")[0] == base), None)
-        if self.bench is not None:
-            self.bench.release(base)
-        elif known is None:
-            raise UsageError(f"no rule {name!r} was added here", "op.py's own stand in its CONSTRAINTS")
-        else:
-            self.note("constraint", name=known, action="removed", origin="developer")
-        self.rules = {n: o for n, o in self.rules.items() if n != known}
+        with self._hearing:
+            known = next((n for n in self.rules if n.partition("=")[0] == base), None)
+            if self.bench is not None:
+                self.bench.release(base)
+            elif known is None:
+                raise UsageError(f"no rule {name!r} was added here", "op.py's own stand in its CONSTRAINTS")
+            else:
+                self.note("constraint", name=known, action="removed", origin="developer")
         return {}
 
     # candidates

@@ -33,10 +33,9 @@ def run(
         base_url=team.base_url if team else None,
         search=config.parse_search(search.replace("-", "_")) if search else core.settings.search,
         reward=core.settings.reward,
-        constraints=tuple(core.rules),
     )
     check_before(core.op, options)
-    with core.warm.bench(core.task(), options, core.emit, core.control) as bench, core.serving(bench):
+    with core.working(options) as bench:
         return _told(find(bench, options, team))
 
 
@@ -48,11 +47,10 @@ def resume(core: CoreCommands, name: str) -> dict[str, Any]:
     past = read_past(find_run(core.state / "runs", name))
     if (past.options.here / past.task).resolve() != core.op.resolve():
         raise UsageError(f"run {past.folder.name} is about {past.task}", f"open it: kforge {past.task}")
-    rules = tuple(dict.fromkeys((*past.options.constraints, *core.rules)))
-    options = replace(past.options, state=core.state, constraints=rules)
+    options = replace(past.options, state=core.state)
     team = _team(core, options.model or "", None, options.usd, options.base_url)
     check_before(core.op, options)
-    with core.warm.bench(core.task(), options, core.emit, core.control, past=past) as bench, core.serving(bench):
+    with core.working(options, past=past) as bench:
         return _told(find(bench, options, team, resumed=True))
 
 
@@ -61,12 +59,8 @@ def judge(core: CoreCommands, candidate: Candidate, module: Path, plan: str = ""
     from kforge.environment import summary
 
     options = _options(core)
-    options = replace(options, constraints=tuple(core.rules), plan=plan or options.plan)
-    more = {"candidate": str(module)}
-    with (
-        core.warm.bench(core.task(), options, core.emit, core.control, command="verify", more=more) as bench,
-        core.serving(bench),
-    ):
+    options = replace(options, plan=plan or options.plan)
+    with core.working(options, command="verify", more={"candidate": str(module)}) as bench:
         attempt = bench.evaluate(candidate, options.plan, beyond=True)
         report = attempt.report
         code = 0 if attempt.verified else 1

@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -67,9 +68,9 @@ class Server:
         self._commands = commands
         self._write = say
         self._writing = threading.Lock()
-        self._queue: queue.Queue[Request] = queue.Queue()
-        self._looking: queue.Queue[Request] = queue.Queue()
-        self._taking = threading.Lock()
+        self._waiting: deque[Request] = deque()  # for the main thread
+        self._looking: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._taking = threading.Condition()  # what is taken from there is in progress: a stop finds it in one or other
         self._busy = False
         self._cut = False  # what the main thread does was asked to stop
 
@@ -84,13 +85,10 @@ class Server:
         threading.Thread(target=self._look, daemon=True, name="lookups").start()
         try:
             while True:
-                request = self._queue.get()
+                request = self._take()
                 if request["do"] == QUIT:
                     self._answer(request, {})
                     return
-                with self._taking:
-                    self._busy, self._cut = True, False
-                    self._commands.begin()
                 try:
                     self._serve(request, main=True)
                 finally:
@@ -98,6 +96,21 @@ class Server:
                         self._busy = False
         finally:
             self._commands.close()
+
+    def _take(self) -> Request:
+        """The next command of the main thread, waited for; from now on a stop is for it."""
+        with self._taking:
+            self._taking.wait_for(lambda: self._waiting)
+            request = self._waiting.popleft()
+            if request["do"] != QUIT:
+                self._busy, self._cut = True, False
+                self._commands.begin()
+            return request
+
+    def _put(self, request: Request) -> None:
+        with self._taking:
+            self._waiting.append(request)
+            self._taking.notify()
 
     def _read(self, lines: Iterable[bytes]) -> None:
         for line in lines:
@@ -113,10 +126,10 @@ class Server:
             elif request["do"] in self._commands.lookups:
                 self._looking.put(request)
             else:
-                self._queue.put(request)
+                self._put(request)
         # The other side has gone: nobody waits for what is in progress.
         self._stop()
-        self._queue.put({"id": None, "do": QUIT})
+        self._put({"id": None, "do": QUIT})
         time.sleep(ORPHAN_S)
         if os.getpgrp() == os.getsid(0):  # a session of its own: everything in it ends
             os.killpg(0, signal.SIGKILL)
@@ -129,14 +142,10 @@ class Server:
     def _stop(self) -> bool:
         """Whether there was anything to stop; what waits in the queue is answered as stopped."""
         with self._taking:
-            waiting = []
-            while not self._queue.empty():
-                waiting.append(self._queue.get_nowait())
+            waiting = [request for request in self._waiting if request["do"] != QUIT]
+            self._waiting = deque(request for request in self._waiting if request["do"] == QUIT)
             for request in waiting:
-                if request["do"] == QUIT:
-                    self._queue.put(request)
-                else:
-                    self._fail(request, Interrupted("stopped"))
+                self._fail(request, Interrupted("stopped"))
             if self._busy:
                 self._cut = True
                 self._commands.stop()

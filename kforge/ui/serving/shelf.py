@@ -41,8 +41,9 @@ class Shelf:
         digest = candidate.digest
         folder = self._laid.get(digest)
         if folder is None or not (folder / candidate.module).is_file():
-            folder = self._laid[digest] = scratch.make("candidate")
+            folder = scratch.make("candidate")
             candidate.write(folder)
+            self._laid[digest] = folder  # when all of it is there: another thread may ask for the same one
         return folder / candidate.module
 
     def profile(self, digest: str) -> Mapping[str, Any] | None:

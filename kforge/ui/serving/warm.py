@@ -76,7 +76,7 @@ class Warm:
             return prepared
 
         import_all()
-        rules, told = parse_constraints(options.constraints), control.on_steer
+        rules = parse_constraints(options.constraints)
         try:
             with at_work(
                 task, task.path, options, emit, rules, zygote=self._take, prepare=prepare, control=control, past=past,
@@ -84,7 +84,6 @@ class Warm:
             ) as bench:  # fmt: skip
                 yield bench
         finally:
-            control.on_steer = told  # what is said from now on waits for the next run
             self.start()  # for the next one
 
     def prepare(self, task: Task, device: str, event: Callable[..., None]) -> None:

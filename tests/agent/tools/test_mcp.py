@@ -114,6 +114,26 @@ def test_a_task_stays_warm_until_it_changes(desk: Desk, ask: Ask, workspace: Pat
     assert desk.bench("softmax.py") is not bench
 
 
+def test_a_stop_while_the_task_is_read_ends_the_call(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that nobody waits for any more judges nothing; the next one is not touched by it, nor by a late stop."""
+    asked = {"op": "softmax.py", "candidate": "softmax_kforge.py", "plan": "quick"}
+    ticket, opened = object(), Desk._open
+
+    def stopped_meanwhile(self: Desk, path: Path) -> Any:
+        found = opened(self, path)
+        self.stop(object())
+        self.stop(ticket)
+        return found
+
+    monkeypatch.setattr(Desk, "_open", stopped_meanwhile)
+    result = desk.call("evaluate", asked, lambda text: None, ticket)
+    assert result.is_error and "stopped" in result.text
+    bench = desk.bench("softmax.py")
+    assert list(bench.attempts) == []
+    desk.stop(ticket)
+    assert not desk.call("evaluate", asked, lambda text: None, object()).is_error
+
+
 @pytest.mark.parametrize(
     ("op", "candidate", "said"),
     [

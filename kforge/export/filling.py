@@ -12,6 +12,7 @@ from kforge.export.domain import box
 from kforge.export.package import domain, launching_source
 from kforge.export.templates import plain_file, render_template
 from kforge.export.tensor_maps import MODULE, python_file, takes_maps
+from kforge.export.text import docstring, literal
 
 if TYPE_CHECKING:
     from kforge.export.interface import Interface
@@ -111,21 +112,21 @@ def template_context(export: Export, version: str) -> dict[str, Any]:
     keywords = {a.arg for a in forward.args.kwonlyargs}
 
     def value(name: str) -> str:
-        return name if name in arguments else repr(i.constants[name])
+        return name if name in arguments else literal(i.constants[name])
 
     passed = [f"{n}={value(n)}" for n in inputs] + [f"{n}={n}" for n in export.translated.state.values()]
-    operands = [a.name for a in i.inputs] + [f"state[{a.path!r}]" for a in i.state]
+    operands = [a.name for a in i.inputs] + [f"state_[{a.path!r}]" for a in i.state]
     names = [a.name for a in i.arguments]
     public = [n for n in (export.layer, export.function) if n]
     function_signature = re.sub(r"^self(, )?", "", i.signature)
     positional = [value(n) for n in inputs if n not in keywords]
     named = [f"{n!r}: {value(n)}" for n in inputs if n in keywords]
     return {
-        "title": f"{export.task.name} as CUDA kernels",
+        "title": docstring(f"{export.task.name} as CUDA kernels"),
         "first_line": f"{', '.join(export.evidence.stamps)}: " if export.evidence.stamps else "",
-        "how": f"Exported by kforge from {export.code.module}.",
-        "summary": summary(export),
-        "facts": facts(export),
+        "how": docstring(f"Exported by kforge from {export.code.module}."),
+        "summary": docstring(summary(export)),
+        "facts": [docstring(line) for line in facts(export)],
         "namespace": export.namespace,
         "op": export.op,
         "package": export.package,

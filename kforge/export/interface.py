@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kforge.errors import ExportError
 from kforge.export.judged import judged_mode, judged_sizes, judged_variants, size_range, slower_shapes
 from kforge.export.reading import CandidateCode
+from kforge.export.text import default, literal
 from kforge.export.translate import KERNELS, Derivative, Translated
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Argument:
 class Interface:
     """arguments: of the operator, inputs first. constants: inputs that are the same in every variant, by name.
 
-    attributes: plain constants of the module by dotted path. outputs: dtypes; tree: Python over `t`, the flat outputs.
+    attributes: plain constants of the module by dotted path. outputs: dtypes; tree: Python over `t_`, the flat outputs.
     calls: what each kernel was given, by name. signature: forward's parameters as source. mode: None where it plays no
     part.
     """
@@ -183,12 +184,12 @@ def bind(forward: ast.FunctionDef, call: Call, where: str) -> dict[str, Any]:
         inspect.Parameter(
             a.arg,
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=ast.literal_eval(d) if d else inspect.Parameter.empty,
+            default=default(d, where) if d else inspect.Parameter.empty,
         )
         for a, d in zip(args.args[1:], _padded(args.defaults, len(args.args) - 1), strict=True)
     ] + [
         inspect.Parameter(
-            a.arg, inspect.Parameter.KEYWORD_ONLY, default=ast.literal_eval(d) if d else inspect.Parameter.empty
+            a.arg, inspect.Parameter.KEYWORD_ONLY, default=default(d, where) if d else inspect.Parameter.empty
         )
         for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True)
     ]
@@ -364,7 +365,7 @@ class _Seen:
 
 
 def _tree(value: Any, seen: _Seen, code: CandidateCode, inputs: Mapping[int, str]) -> str:
-    """The output tree as Python over `t`, the list of its fresh tensors, and the names of inputs that are returned."""
+    """The output tree as Python over `t_`, the list of its fresh tensors, and the names of inputs that are returned."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -373,7 +374,7 @@ def _tree(value: Any, seen: _Seen, code: CandidateCode, inputs: Mapping[int, str
             return inputs[id(value)]
         seen.outputs.append(value)
         seen.returned.append(seen.count - 1)
-        return f"t[{len(seen.outputs) - 1}]"
+        return f"t_[{len(seen.outputs) - 1}]"
     if type(value) in (tuple, list):
         inner = [_tree(v, seen, code, inputs) for v in value]
         if isinstance(value, list):
@@ -382,7 +383,7 @@ def _tree(value: Any, seen: _Seen, code: CandidateCode, inputs: Mapping[int, str
     if type(value) is dict:
         return "{" + ", ".join(f"{k!r}: {_tree(v, seen, code, inputs)}" for k, v in value.items()) + "}"
     if value is None or isinstance(value, SCALARS):
-        return repr(value)
+        return literal(value)
     raise ExportError(
         f"{code.module}: forward returns a {type(value).__name__}", "tensors in tuples, lists and dicts only"
     )

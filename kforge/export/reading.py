@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kforge.errors import BuildError, ExportError
+from kforge.export.names import rename
 from kforge.export.pairs import Pair, without_function
+from kforge.export.text import literal
 from kforge.kernel.candidate import Candidate
 from kforge.kernel.definition import Definition, define
 from kforge.kernel.signature import parse_signature, read_signature
@@ -28,11 +30,15 @@ class Source:
 
 @dataclass(frozen=True)
 class KernelUse:
-    """A Kernel of the module: the variable that holds it, its declaration and its source."""
+    """A Kernel of the module: the variable that holds it, its declaration and its source.
+
+    renamed: parameters that have another name in the declaration than in the module (kforge.export.names).
+    """
 
     variable: str
     definition: Definition
     source: Source
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -172,10 +178,11 @@ class _Reader:
             signature = (
                 parse_signature(text, name, types) if text else read_signature(module.text, name, types, module.name)
             )
+            signature, given, renamed = rename(signature, given)
             definition = define(name, signature, **{**_DEFAULTS, **given})
         except BuildError as error:
             raise self.code.refuse(call, error.message) from error
-        return KernelUse(variable, definition, module)
+        return KernelUse(variable, definition, module, renamed)
 
 
 def has_triton(text: str) -> bool:
@@ -219,5 +226,5 @@ class _Names(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self.constants:
-            return ast.copy_location(ast.parse(repr(self.constants[node.id]), mode="eval").body, node)
+            return ast.copy_location(ast.parse(literal(self.constants[node.id]), mode="eval").body, node)
         return node

@@ -13,6 +13,7 @@ from typing import Any
 
 from kforge.export.reading import CandidateCode
 from kforge.export.subset import MAPS, RUNTIME, check
+from kforge.export.text import literal
 
 KERNELS = "kernels"
 
@@ -164,7 +165,7 @@ class _Rewriter(ast.NodeTransformer):
         if path in self.known:
             return ast.copy_location(ast.Name(self.argument(path), ast.Load()), node)
         if path in self.attributes:
-            return ast.copy_location(ast.parse(repr(self.attributes[path]), mode="eval").body, node)
+            return ast.copy_location(ast.parse(literal(self.attributes[path]), mode="eval").body, node)
         if isinstance(node.value, ast.Attribute):  # self.weight.shape: the tensor stands before the last name
             node.value = self.visit(node.value)
             return node
@@ -176,7 +177,7 @@ class _Rewriter(ast.NodeTransformer):
         if node.id == "self":
             raise self.code.refuse(node, "self is used other than by attribute")
         if node.id in self.code.constants and isinstance(node.ctx, ast.Load):
-            return ast.copy_location(ast.parse(repr(self.code.constants[node.id]), mode="eval").body, node)
+            return ast.copy_location(ast.parse(literal(self.code.constants[node.id]), mode="eval").body, node)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -191,7 +192,9 @@ class _Rewriter(ast.NodeTransformer):
             return node
         names = [p.name for p in use.definition.arguments]
         args = _spelled_out(node.args, len(names) - len(node.keywords))
-        given = dict(zip(names, args, strict=False)) | {str(k.arg): k.value for k in node.keywords}
+        given = dict(zip(names, args, strict=False)) | {
+            use.renamed.get(str(k.arg), str(k.arg)): k.value for k in node.keywords
+        }
         if set(given) != set(names) or len(args) > len(names):
             raise self.code.refuse(node, f"{launched} takes {', '.join(names)}")
         function = ast.Attribute(ast.Name(KERNELS, ast.Load()), use.definition.name, ast.Load())

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kforge.export.text import default, literal
+
 if TYPE_CHECKING:
     from kforge.export.package import Export
 
@@ -41,9 +43,9 @@ def _call(export: Export, call: str) -> list[str]:
     """The call, with what comes back by name where it is one tensor or a plain tuple of them."""
     outputs = export.interface.outputs
     tree = export.interface.tree
-    if tree == "t[0]":
+    if tree == "t_[0]":
         return [f"y = {call}", "print(y.shape, y.dtype)"]
-    if tree == "(" + ", ".join(f"t[{k}]" for k in range(len(outputs))) + ")":
+    if tree == "(" + ", ".join(f"t_[{k}]" for k in range(len(outputs))) + ")":
         names = [f"y{k}" for k in range(len(outputs))]
         return [f"{', '.join(names)} = {call}", "print(" + ", ".join(f"{n}.shape" for n in names) + ")"]
     return [f"result = {call}"]
@@ -101,14 +103,14 @@ def _arguments(export: Export, given: Mapping[str, Any]) -> str:
     defaults: dict[str, Any] = {}
     positional = args.args[1:]
     for a, d in zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=True):
-        defaults[a.arg] = ast.literal_eval(d)
-    for a, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
-        if default is not None:
-            defaults[a.arg] = ast.literal_eval(default)
+        defaults[a.arg] = default(d, export.code.module)
+    for a, given_default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        if given_default is not None:
+            defaults[a.arg] = default(given_default, export.code.module)
     named, parts = False, []
     only = {a.arg for a in args.kwonlyargs}
     for name, value in given.items():
-        text = name if hasattr(value, "numel") else repr(value)
+        text = name if hasattr(value, "numel") else literal(value)
         if text != name and name in defaults and defaults[name] == value and type(defaults[name]) is type(value):
             named = True  # what follows the one left out goes by name
             continue
@@ -119,7 +121,7 @@ def _arguments(export: Export, given: Mapping[str, Any]) -> str:
 def _constructed(export: Export) -> tuple[str, bool]:
     """The constructor's arguments as Python, and whether that takes the reference's get_init_inputs."""
     call = export.task.init_call()
-    parts = [repr(v) for v in call.args] + [f"{k}={v!r}" for k, v in call.kwargs.items()]
+    parts = [literal(v) for v in call.args] + [f"{k}={literal(v)}" for k, v in call.kwargs.items()]
     try:
         for value in (*call.args, *call.kwargs.values()):
             ast.literal_eval(repr(value))

@@ -169,7 +169,7 @@ def test_what_changes_in_place_is_declared(tmp_path: Path, loaded: Any) -> None:
     assert "no gradients" in runtime.differentiated({"x": torch.ones(3, requires_grad=True)}, {})
     assert runtime.differentiated({"x": torch.ones(3)}, {}) == ""
     text = (tmp_path / "to" / "pair_in_place" / "src" / "pair_in_place" / "ops.py").read_text()
-    assert "operator(x, state['bias'])\n        return x\n" in text
+    assert "operator_(x, state_['bias'])\n        return x\n" in text
 
 
 def test_a_triton_candidate_is_wrapped_with_triton_op(tmp_path: Path, loaded: Any) -> None:

@@ -97,7 +97,11 @@ def differentiated(inputs: dict[str, Any], state: dict[str, torch.Tensor]) -> st
 
 
 def _known(value: Any, values: list[Any]) -> bool:
-    return any(type(value) is type(v) and value == v for v in values)
+    return any(_same(value, v) for v in values)
+
+
+def _same(value: Any, expected: Any) -> bool:
+    return type(value) is type(expected) and (value == expected or (value != value and expected != expected))
 
 
 def _tensor(name: str, value: torch.Tensor, sizes: list[list[int]]) -> str:
@@ -118,7 +122,7 @@ def _module(module: torch.nn.Module) -> str:
         value: Any = module
         for part in path.split("."):
             value = getattr(value, part, None)
-        if type(value) is not type(expected) or value != expected:
+        if not _same(value, expected):
             return f"{path} = {value!r}; verified was {expected!r}"
     return ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from textual import events
 from textual.app import ComposeResult, SystemCommand
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.worker import Worker
 
 from kforge.errors import KforgeError
 from kforge.ui import actions, layout, themes
@@ -293,10 +295,8 @@ class KforgeApp(Wishes):
             self.call_from_thread(self._take_changes, paths)
 
     def _take_changes(self, paths: set[Path]) -> None:
-        async def take() -> None:  # nothing is begun where the IDE closes first
-            await self.take_changes(paths)
-
-        self.run_worker(take, group="disk")
+        # a function, of which nothing is begun where the IDE closes first
+        _: Worker[None] = self.run_worker(partial(self.take_changes, paths), group="disk")
 
 
 def run(op: Path, settings: Settings) -> int:

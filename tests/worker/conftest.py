@@ -27,7 +27,7 @@ def fork(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[..., Child]]:
         what: Candidate, phase: str = "run", limits: Limits | None = None, load: bool = True, **options: object
     ) -> Child:
         folder = tmp_path / f"box{len(children)}"
-        child = zygote.fork(folder, "cpu", phase, limits or Limits(call_s=20))
+        child = zygote.fork(folder, "cpu", phase, limits or Limits(call_s=120))
         children.append(child)
         if load:
             child.load(what, Call(), {}, **options)

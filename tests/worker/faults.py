@@ -25,6 +25,7 @@ from kforge.kernel.candidate import Candidate
 from kforge.task.call import Call
 from kforge.worker import Child, Limits, Zygote, guard
 from kforge.worker.limits import descendants
+from tests.patience import PATIENCE_S
 from tests.worker.sources import body, candidate
 
 
@@ -34,7 +35,7 @@ class Fault:
 
     outcome: str
     lines: tuple[str, ...]
-    limits: Limits = field(default_factory=lambda: Limits(call_s=15))
+    limits: Limits = field(default_factory=lambda: Limits(call_s=120))
     phase: str = "run"
 
     def candidate(self, factor: int) -> Candidate:
@@ -52,9 +53,9 @@ FAULTS = {
     "memory hog": Fault(
         "crashed",
         ("hold = []", "while True: hold.append(torch.ones(1 << 21))"),
-        Limits(call_s=15, memory_bytes=600 << 20),
+        Limits(call_s=120, memory_bytes=600 << 20),
     ),
-    "fork bomb": Fault("crashed", ("import os", "while True: os.fork()"), Limits(call_s=15, processes=12), "build"),
+    "fork bomb": Fault("crashed", ("import os", "while True: os.fork()"), Limits(call_s=120, processes=12), "build"),
     "daemon": Fault(
         "raised",
         (
@@ -66,7 +67,7 @@ FAULTS = {
         ),
         phase="build",
     ),
-    "output flood": Fault("right", ("for i in range(20_000): print('spam' * 20)",), Limits(call_s=15, log_bytes=1000)),
+    "output flood": Fault("right", ("for i in range(20_000): print('spam' * 20)",), Limits(call_s=120, log_bytes=1000)),
     "closed descriptors": Fault("crashed", ("os.closerange(3, 4096)", "import time", "time.sleep(60)")),
     "corrupted protocol": Fault(
         "protocol",
@@ -127,7 +128,7 @@ class Traces:
     folders: frozenset[str]
 
     @staticmethod
-    def of(zygote: Zygote, patience_s: float = 20.0) -> Traces:
+    def of(zygote: Zygote, patience_s: float = PATIENCE_S) -> Traces:
         """What is there now, once processes that are ending have ended, or after `patience_s`."""
         gc.collect()
         facts = zygote.facts()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kforge.errors import ProtocolError, UsageError, VersionMismatch, WorkerLost
 from kforge.worker import remote, wire
 from kforge.worker.fleet import Fleet, Job, Outcome
-from kforge.worker.remote import RemoteWorker
+from kforge.worker.remote import Deliver, RemoteWorker
 
 # Answers each job with its own name. Dies of the jobs named in its arguments; "forever" never answers.
 PROGRAM = """
@@ -189,3 +191,37 @@ def test_a_worker_that_only_closes_its_output_is_dead(tmp_path: Path, monkeypatc
     program.write_text(PROGRAM.replace('say(id, "event"', 'os.close(1); import time; time.sleep(600); say(id, "event"'))
     ends = run([RemoteWorker([sys.executable, str(program), "a", ""], "a")], Job("job", {}))
     assert ends["job"].error is not None and ends["job"].error["kind"] == "worker_lost"
+
+
+def test_what_an_earlier_process_said_is_nobodys() -> None:
+    """A worker that was left and is started again is not taken for dead when the end of its first process is heard."""
+
+    class Twice:
+        name, failure = "a", None
+
+        def __init__(self) -> None:
+            self.starts: list[Deliver] = []
+
+        def start(self, deliver: Deliver) -> None:
+            self.starts.append(deliver)
+            if len(self.starts) == 2:
+                self.starts[0](self, None)  # late
+            versions = {"torch": "1.0.0"} if len(self.starts) == 1 else {}
+            deliver(self, wire.answer("describe", "description", target="a", manifest=versions))
+
+        def send(self, message: Mapping[str, Any]) -> None:
+            if message["kind"] == "evaluate":
+                self.starts[0](self, wire.answer(message["id"], "report", report={"by": "the first"}))
+                self.starts[-1](self, wire.answer(message["id"], "report", report={"by": "the second"}))
+
+        def last_words(self) -> str:
+            return "ended"
+
+        def close(self, at_once: bool = False) -> None:
+            pass
+
+    with Fleet([Twice()]) as fleet:
+        with pytest.raises(VersionMismatch):
+            fleet.start()
+        assert list(fleet.start()) == ["a"]
+        assert [end.report for end in fleet.run([Job("1", {})])] == [{"by": "the second"}]

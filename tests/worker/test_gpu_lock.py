@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kforge.worker import gpu_lock
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHER = "from kforge.worker import gpu_lock\nwith gpu_lock('cuda:7', shared={}): print('held', flush=True); input()"
@@ -29,10 +30,10 @@ def test_only_judging_goes_together(mine: bool, theirs: bool, tmp_path: Path, mo
     with gpu_lock("cuda:7", shared=mine):
         other = _other(theirs)
         assert other.stdout is not None
-        held = _readable(other.stdout, 1.5 if not (mine and theirs) else 20.0)
+        held = _readable(other.stdout, 1.5 if not (mine and theirs) else PATIENCE_S)
         assert held is (mine and theirs)
     assert other.stdout.readline() == "held\n"
-    other.communicate("\n", timeout=20)
+    other.communicate("\n", timeout=PATIENCE_S)
     assert other.returncode == 0
 
 

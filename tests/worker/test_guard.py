@@ -11,6 +11,7 @@ import torch
 
 from kforge.worker import guard
 from kforge.worker.poison import PATTERNS, ZEROS
+from tests.patience import PATIENCE_S
 
 HERE = Path(__file__).parent
 HEAD = """
@@ -46,7 +47,7 @@ def run(place: Path, *lines: str) -> list[str]:
     script = HEAD + "\n".join(lines)
     command = [sys.executable, "-c", script, str(guard.library())]
     out = subprocess.run(
-        command, env={"LD_LIBRARY_PATH": str(place)}, capture_output=True, text=True, timeout=30, check=False
+        command, env={"LD_LIBRARY_PATH": str(place)}, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert out.returncode == 0, out.stderr
     return out.stdout.splitlines()
@@ -113,6 +114,6 @@ def test_too_much_memory_is_an_error_in_words(place: Path) -> None:
     script = HEAD + "alloc(1 << 40)"
     command = [sys.executable, "-c", script, str(guard.library())]
     out = subprocess.run(
-        command, env={"LD_LIBRARY_PATH": str(place)}, capture_output=True, text=True, timeout=30, check=False
+        command, env={"LD_LIBRARY_PATH": str(place)}, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert out.returncode != 0 and "CUDA out of memory: 1099511627776 bytes were asked for" in out.stderr

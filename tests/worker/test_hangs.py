@@ -18,6 +18,7 @@ from kforge.kernel.candidate import Candidate
 from kforge.task.call import Call
 from kforge.worker import Child, Limits, Zygote, protocol
 from kforge.worker.protocol import Channel
+from tests.patience import PATIENCE_S, until
 from tests.worker.sources import DOUBLE, body, candidate
 
 HANGS = body("while True: pass", "return x")
@@ -31,16 +32,13 @@ def alive(pid: int) -> bool:
         return False
 
 
-def ends(pid: int, within_s: float = 15.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not alive(pid)
+def ends(pid: int) -> bool:
+    return until(lambda: not alive(pid))
 
 
 def busy(zygote: Zygote, box: Path) -> tuple[Child, int]:
     """A child whose candidate spins, without anybody waiting for it; and its process."""
-    child = zygote.fork(box, limits=Limits(call_s=30))
+    child = zygote.fork(box, limits=Limits(call_s=PATIENCE_S))
     child.load(HANGS, Call(), {})
     fields = child._fill(child._buffers_for(_packed(), "any"), _packed())
     child._channel.send({"op": "call", "seed": None, "pattern": None, "launch": True, "state": "none", **fields})
@@ -63,7 +61,7 @@ def test_a_reader_that_stays_awake_gets_what_a_sleeping_one_gets(answer: str) ->
         for late in (0.0, 0.05, 0.4):
             thread = threading.Timer(late, peer.send, [{"late": late}])
             thread.start()
-            assert channel.receive(10.0, awake_s=0.2) == {"late": late}
+            assert channel.receive(PATIENCE_S, awake_s=0.2) == {"late": late}
             thread.join()
     else:
         if answer == "ended":
@@ -84,7 +82,7 @@ def test_two_readers_of_one_line_do_not_block_each_other(monkeypatch: pytest.Mon
     def seen(sock: socket.socket, timeout_s: float | None) -> bool:
         ready = readable(sock, timeout_s)
         if ready and not found:
-            both_saw.wait(5)
+            both_saw.wait(PATIENCE_S)
         return ready
 
     def read() -> None:
@@ -99,7 +97,7 @@ def test_two_readers_of_one_line_do_not_block_each_other(monkeypatch: pytest.Mon
         thread.start()
     b.sendall(b'{"pid": 7}\n')
     for thread in readers:
-        thread.join(5)
+        thread.join(PATIENCE_S)
     assert not any(thread.is_alive() for thread in readers)
     assert {"pid": 7} in found and "timed_out" in found
 
@@ -119,7 +117,7 @@ def test_many_threads_share_one_parent(zygote: Zygote, tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert found == {n: (float(n), 0) for n in range(8)}
 
 
@@ -146,9 +144,8 @@ def test_closing_the_parent_ends_forgotten_children(tmp_path: Path) -> None:
     """A child that nobody closed holds nothing up and does not outlive its parent's handle."""
     parent = Zygote().start()
     child, pid = busy(parent, tmp_path / "box")
-    begin = time.monotonic()
     parent.close()
-    assert time.monotonic() - begin < 15.0 and ends(pid, 10.0)
+    assert ends(pid)
     assert child.end is not None
 
 
@@ -201,7 +198,7 @@ open("hidden.py", "w").write("answer = 3")
         "except PermissionError: found.append('no way out')",
         "return found",
     )
-    with zygote.fork(box, phase="run", limits=Limits(call_s=10)) as run:
+    with zygote.fork(box, phase="run", limits=Limits(call_s=PATIENCE_S)) as run:
         run.load(Candidate("op_kforge.py", {**probe.files, "op_kforge.cu": "// kernel"}), Call(), {})
         assert run.call(Call((torch.ones(1),))).outputs == ["no module", "no way out"]
     assert {p.name: p.read_text() for p in outside.iterdir()} == {"kept.txt": "mine"}
@@ -212,12 +209,10 @@ def test_a_compiler_without_end_is_ended_with_its_child(zygote: Zygote, tmp_path
     """An include of /dev/zero meets the limits of the sandbox; the judge only waits for its request's time."""
     text = '#include "/dev/zero"\nextern "C" __global__ void k(float* x) { x[0] = 1.f; }\n'
     module = 'from kforge.kernel import Kernel\nk = Kernel("k", source="op_kforge.cu")\n'
-    begin = time.monotonic()
     limits = Limits(call_s=15, memory_bytes=2 << 30)
     with zygote.fork(tmp_path / "box", phase="build", limits=limits) as child, pytest.raises(ChildFailed) as caught:
         child.resources(Candidate("op_kforge.py", {"op_kforge.py": module, "op_kforge.cu": text}), "sm_90a")
     assert caught.value.kind in {"crashed", "timed_out", "raised"}
-    assert time.monotonic() - begin < 25
 
 
 def test_a_child_without_descriptors_below_1024_is_no_trouble(fork: Callable[..., Child]) -> None:

@@ -17,6 +17,7 @@ from kforge.kernel.candidate import Candidate
 from kforge.task.call import Call
 from kforge.worker import Child, Limits, Zygote
 from kforge.worker.limits import descendants
+from tests.patience import until
 from tests.worker.sources import DOUBLE, body, candidate
 
 ONE = Call((torch.ones(4),))
@@ -29,15 +30,12 @@ def _next_is_right(zygote: Zygote, tmp_path: Path) -> Iterator[None]:
     with zygote.fork(tmp_path / "next") as child:
         child.load(candidate(DOUBLE), Call(), {})
         assert torch.equal(child.call(ONE).outputs, torch.full((4,), 2.0))
-    deadline = time.monotonic() + 20
-    while descendants(zygote.hello["pid"]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert descendants(zygote.hello["pid"]) == []
+    until(lambda: descendants(zygote.hello["pid"]) == [])
 
 
-def fails(child: Child) -> ChildFailed:
+def fails(child: Child, **options: float) -> ChildFailed:
     with pytest.raises(ChildFailed) as caught:
-        child.call(ONE)
+        child.call(ONE, **options)
     return caught.value
 
 
@@ -48,7 +46,7 @@ def fails(child: Child) -> ChildFailed:
         ("import ctypes; ctypes.string_at(8)", "SIGSEGV"),
         ("os._exit(0)", "exit code 0 without an answer"),
         ("os.kill(os.getpid(), 9)", "SIGKILL"),
-        ("os.closerange(3, 1000); import time; time.sleep(60)", "without"),
+        ("os.closerange(3, 1000); import time; time.sleep(3600)", "without"),
     ],
 )
 def test_a_crash_is_named(fork: Callable[..., Child], line: str, words: str) -> None:
@@ -62,13 +60,10 @@ def test_a_segfault_leaves_a_trace_in_the_log(fork: Callable[..., Child]) -> Non
     assert "op_kforge.py" in fails(fork(body("import ctypes", "ctypes.string_at(8)", "return x"))).log
 
 
-@pytest.mark.parametrize("line", ["while True: pass", "import time; time.sleep(100)", "import signal; signal.pause()"])
+@pytest.mark.parametrize("line", ["while True: pass", "import time; time.sleep(3600)", "import signal; signal.pause()"])
 def test_a_hang_is_timed_out(fork: Callable[..., Child], line: str) -> None:
     """A call over its limit is killed and named."""
-    child = fork(body(line, "return x"), limits=Limits(call_s=0.5))
-    begin = time.monotonic()
-    assert fails(child).kind == "timed_out"
-    assert time.monotonic() - begin < 20  # the first of these lines has no end, the others much later ones
+    assert fails(fork(body(line, "return x")), timeout_s=0.5).kind == "timed_out"
 
 
 def test_forged_output_is_only_log(fork: Callable[..., Child]) -> None:
@@ -136,7 +131,7 @@ def test_run_cannot_fork_or_exec(fork: Callable[..., Child]) -> None:
 def test_a_fork_bomb_in_build_is_ended(fork: Callable[..., Child]) -> None:
     """Processes beyond the limit end the build, with all descendants, daemons included."""
     bomb = "while True:\n    os.fork()\n    os.setsid() if os.getpid() != os.getsid(0) else None\n"
-    child = fork(candidate(""), phase="build", limits=Limits(processes=16, call_s=20), load=False)
+    child = fork(candidate(""), phase="build", limits=Limits(processes=16, call_s=120), load=False)
     with pytest.raises(ChildFailed) as caught:
         child.load(candidate("import os\n" + bomb), Call(), {})
     assert caught.value.kind == "crashed" and "processes" in caught.value.text
@@ -238,10 +233,7 @@ def test_the_judges_own_death_ends_the_child(zygote: Zygote, tmp_path: Path) -> 
     child = zygote.fork(tmp_path / "orphan")
     pid = child.hello["pid"]
     child._keeper._control.shutdown(socket.SHUT_RDWR)
-    deadline = time.monotonic() + 20
-    while _alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _alive(pid)
+    until(lambda: not _alive(pid))
     child.close()
 
 

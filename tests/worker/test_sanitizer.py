@@ -10,6 +10,7 @@ import pytest
 
 from kforge.worker import guard, landlock, sanitizer
 from kforge.worker.sanitizer import parse
+from tests.patience import PATIENCE_S
 
 NAMES_A_THREAD = """
 import ctypes, os, threading
@@ -101,5 +102,5 @@ def test_a_program_behind_the_walls_may_name_its_threads_with_the_library(tmp_pa
     inside = tmp_path / "naming.so"
     inside.write_bytes(library.read_bytes())
     command = [sys.executable, "-c", WALLED, str(tmp_path), str(inside), NAMES_A_THREAD]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    out = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert out.stdout.split("\n")[:4] == ["13 13", "denied", "0 0", "denied"]

@@ -9,6 +9,8 @@ import torch
 
 from kforge.task.call import Call
 from kforge.worker import Zygote
+from kforge.worker.limits import descendants
+from tests.patience import until
 from tests.worker.sources import body
 
 WRITERS = """
@@ -29,6 +31,15 @@ def daemon(name):
         os._exit(0)
 """
 
+ENDS = """
+import os, threading, time
+
+def end_when_told():
+    while not os.path.exists('go'):
+        time.sleep(0.01)
+    os._exit(3)
+"""
+
 
 def _counts(box: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in box.glob("*.count")}
@@ -46,9 +57,7 @@ def test_nothing_runs_after_stop(zygote: Zygote, tmp_path: Path) -> None:
     child = zygote.fork(box, phase="build")
     child.load(body(*lines, before=WRITERS), Call(), {})
     child.call(Call((torch.ones(1),)))
-    deadline = time.monotonic() + 20
-    while len([n for n in _counts(box).values() if n]) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: len([n for n in _counts(box).values() if n]) == 3)
     child.stop()
     before = _counts(box)
     time.sleep(0.1)
@@ -61,10 +70,13 @@ def test_nothing_runs_after_stop(zygote: Zygote, tmp_path: Path) -> None:
 
 def test_a_stop_of_what_has_ended_by_itself(zygote: Zygote, tmp_path: Path) -> None:
     """Nothing to stop: its own end is what `close` tells."""
-    child = zygote.fork(tmp_path / "box")
-    child.load(body("import threading", "threading.Timer(1.0, os._exit, (3,)).start()", "return x"), Call(), {})
+    box = tmp_path / "box"
+    child = zygote.fork(box)
+    source = body("threading.Thread(target=end_when_told).start()", "return x", before=ENDS)
+    child.load(source, Call(), {})
     child.call(Call((torch.ones(1),)))
-    time.sleep(1.5)
+    (box / "go").touch()
+    until(lambda: not descendants(child._keeper._pid))
     child.stop()
     end = child.close()
     assert (end["reason"], end["exit"]) == ("", 3)

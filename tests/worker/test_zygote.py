@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
+from kforge.errors import Interrupted
 from kforge.task.call import Call
 from kforge.worker import Child, Zygote
 from tests.worker.sources import DOUBLE, candidate
@@ -77,3 +81,25 @@ def test_python_and_numpy_are_reseeded_too(fork: Callable[..., Child]) -> None:
     source = candidate(DOUBLE.replace("x * 2", "__import__('random').random(), __import__('numpy').random.rand()"))
     c, d = (fork(source).call(Call((torch.ones(1),))).outputs for _ in range(2))
     assert c[0] != d[0] and c[1] != d[1]
+
+
+def test_a_stop_while_the_parent_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An abort that comes between the look for it and the new process ends that too, and is told as a stop."""
+    parent, made = Zygote(), []
+
+    def late(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        parent.abort()
+        made.append(popen(*arguments, **options))
+        return made[0]
+
+    popen = subprocess.Popen
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", late)
+        with pytest.raises(Interrupted):
+            parent.start()
+    assert made[0].poll() == -signal.SIGKILL
+    parent = Zygote().start()
+    parent.abort()  # before it could say that it is ready
+    for ask in (parent.wait_ready, lambda: parent.fork(tmp_path / "box")):
+        with pytest.raises(Interrupted):
+            ask()

@@ -51,7 +51,7 @@ def diff(
         found.append({"file": name, "diff": text} | ({"lines": lines, "metric": shown} if lines else {}))
         out.text(style(f"--- {name} ---", "bold", out.colour) + "\n" + highlight(text, "diff", colour=out.colour))
 
-    modules = unified_diff(first.read_text(), second.read_text(), first.name, second.name)
+    modules = unified_diff(_read(first), _read(second), first.name, second.name)
     if modules:
         add(second.name, modules, [])
     before, after = ({}, {}) if not (annotate and old_sources) else _figures(first, second, settings.state, arch)

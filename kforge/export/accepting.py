@@ -96,8 +96,10 @@ def _undo(state: Path, task: Path | None) -> Entry:
     entry = open_entries[-1]
     folder = Path(entry.folder)
     for name, digest in entry.after.items():
-        text = _text(folder / name)
-        if text != entry.before[name] and (text is None or _digest(text) != digest):
+        path = folder / name
+        text = _text(path)
+        other = text is None and (path.exists() or path.is_symlink())  # no text, so nothing that an accept wrote
+        if other or (text != entry.before[name] and (text is None or _digest(text) != digest)):
             raise UsageError(f"{folder / name} was edited since it was accepted: nothing is undone", "move it first")
     with storing(folder, "run it again when there is room"):
         for name, old in entry.before.items():
@@ -136,9 +138,10 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _text(path: Path) -> str | None:
+    """None where there is no file of text; a pipe is not waited for."""
     try:
-        return path.read_bytes().decode()
-    except (FileNotFoundError, IsADirectoryError, UnicodeDecodeError):
+        return path.read_bytes().decode() if path.is_file() else None
+    except (FileNotFoundError, UnicodeDecodeError):
         return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,6 +64,32 @@ def test_files_of_the_user_are_kept(task: Path, tmp_path: Path) -> None:
             action()
     assert (task.parent / "op_kforge.py").read_text() == "edited"
     assert (task.parent / "op_kforge.cu").read_text() == "// first\n"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.write_bytes("# résumé\n".encode("latin-1")),
+        os.mkfifo,
+        lambda path: path.symlink_to("nowhere"),
+        lambda path: path.mkdir(),
+    ],
+    ids=["latin-1", "pipe", "link", "folder"],
+)
+def test_what_is_no_text_is_kept(task: Path, tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Neither an accept nor an undo waits for it, writes over it or removes it."""
+    path, state = task.parent / "op_kforge.py", tmp_path / "state"
+    make(path)
+    with pytest.raises(UsageError, match="is no text file: it is kept"):
+        accept(task, "abc", FILES, task.parent, state)
+    path.rename(tmp_path / "aside")
+    accept(task, "abc", FILES, task.parent, state)
+    path.unlink()
+    (tmp_path / "aside").rename(path)
+    with pytest.raises(UsageError, match="was edited since it was accepted: nothing is undone"):
+        undo(state, task)
+    assert path.is_symlink() or path.exists()
+    assert (task.parent / "op_kforge.cu").read_text() == FILES["op_kforge.cu"]
 
 
 def test_op_py_is_never_overwritten(task: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 # plan: quick
 # status: build_failed
 # fires:
+# static: off
 """Own: what it builds for the judge is not what it launches later."""
 
 import torch

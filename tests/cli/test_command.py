@@ -14,6 +14,7 @@ import pytest
 from kforge.cli.doctor import tool_lines
 from kforge.cli.probes import Tool
 from tests.cli.driving import ENV, kforge, last_object
+from tests.patience import PATIENCE_S
 
 USAGE = [
     (["suggest"], "Missing argument 'OP.PY'", "kforge suggest --help"),
@@ -192,6 +193,9 @@ def test_diff_of_a_task_and_of_candidates(tmp_path: Path) -> None:
     value = last_object(kforge("diff", "one", "two/a_kforge.py", "--json", cwd=tmp_path).stdout)
     assert [item["file"] for item in value["files"]] == ["a_kforge.cu"]
     assert "-int k = 1;\n+int k = 2;" in value["files"][0]["diff"]
+    (tmp_path / "a.py").write_bytes("# r\xe9sum\xe9\nclass Model: ...\n".encode("latin-1"))
+    odd = kforge("diff", "a.py", "one", cwd=tmp_path)
+    assert odd.returncode == 0 and "-# r\ufffdsum\ufffd" in odd.stdout
     same = kforge("diff", "one", "one", cwd=tmp_path)
     assert (same.stdout, same.stderr) == ("", "no difference\n")
 
@@ -284,6 +288,8 @@ def test_exit_codes_are_kept_where_the_caller_ignores_the_end_of_children(tmp_pa
     """SIGCHLD set to be ignored is inherited; the system would then answer that there never was a child."""
     start = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     command = [sys.executable, "-c", start, sys.executable, "-m", "kforge", "verify", "op.py", "absent.py", "--json"]
-    ran = subprocess.run(command, cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False, timeout=120)
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
     assert (ran.returncode, last_object(ran.stdout)["exit_code"]) == (2, 2)
     assert "no such file: absent.py" in ran.stderr and "stdout" not in ran.stderr

@@ -152,11 +152,9 @@ def get_init_inputs():
 """
 
 
-@pytest.mark.parametrize("shape", ((3, 40, 6, 9), (1, 40, 5, 8), (2, 64, 18)))
-def test_single_places_are_a_product(shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shape", ((3, 40, 6, 9), (1, 40, 5, 8), (2, 64, 18), (2, 40, 3, 4, 5)))
+def test_single_places_are_a_product(shape: tuple[int, ...], tmp_path: Path) -> None:
     """Pointwise convolutions in 16 bits multiply images as they lie: one kernel with what follows, at other sizes."""
-    monkeypatch.setattr(framed, "LEAST", 0)
-    monkeypatch.setattr(framed, "ROOM", 1e9)
     rank = len(shape) - 2
     body = f"return F.silu(F.conv{rank}d(x, w, b)) + y"
     weight, result = (24, shape[1], *[1] * rank), (shape[0], 24, *shape[2:])
@@ -168,6 +166,18 @@ def test_single_places_are_a_product(shape: tuple[int, ...], tmp_path: Path, mon
     x = torch.randn(4, shape[1], *(s + 1 for s in shape[2:]), dtype=x.dtype)
     y = torch.randn(4, 24, *x.shape[2:], dtype=x.dtype)
     compare(task, candidate, tmp_path, [task.make_call(), Call((x, w, b, y))] if shape[0] > 1 else None)
+
+
+@pytest.mark.parametrize("after", ("relu()", "flatten(2).transpose(1, 2) + p"))
+def test_windows_side_by_side_are_a_product(after: str, tmp_path: Path) -> None:
+    """Patches are written once and multiplied with the filters as they lie, for either order of the result."""
+    shapes = ((3, 3, 12, 17), (24, 3, 4, 4), 24, (1, 12, 24))
+    given = ", ".join(f"torch.randn({shape}, dtype=torch.bfloat16)" for shape in shapes)
+    body = f"return F.conv2d(x, w, b, stride=4).{after}"
+    task = function_task(body, given, tmp_path, "x, w, b, p")
+    candidate = written(task, Switches(library=True, implicit=True))
+    assert candidate.files["op_kforge.cu"].count("__global__") == 2 and "torch.conv2d" not in str(candidate.files)
+    compare(task, candidate, tmp_path)
 
 
 def test_filters_are_moved_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

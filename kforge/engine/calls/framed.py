@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FRAMED = "framed"
 RESULTS = ("filters",)
 """What lies beside the images."""
-LEAST = 2e-5  # seconds of a convolution that is worth the trouble
+LEAST = 5e-6  # seconds of a convolution that is worth the trouble
 ROOM = 1.5  # by which it may be predicted to take longer than the library's: what follows is not counted
 
 

@@ -6,6 +6,7 @@ The step before is calls/implicit.py; scales, bias and what follows element by e
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from kforge.engine.calls import framed, implicit
@@ -66,18 +67,21 @@ def implicit_convolution(imp: Importer, call: VendorCall, shape: tuple[Poly, ...
 
 
 def narrow_convolution(imp: Importer, meta: Meta, call: VendorCall) -> Tensor | None:
-    """A convolution in 16 bits of one group by a kernel of ours, where that pays; of single places: as a product."""
+    """A convolution in 16 bits of one group by a kernel of ours, where that pays; as a product where windows are single
+    places or lie side by side."""
     x, weight = call.operands
     rank, channels = len(x.shape) - 2, weight.shape[1].hint()
     if not _plain(call, rank) or weight.shape[0].hint() < LEAST_FILTERS:
         return None
     frame = _frame_of(call, rank, channels)
-    if not framed.pays(call.operations, frame, sum(prod(s.hint() for s in t.shape) for t in (x, weight))):
-        return None
     for size in weight.shape[1:]:
         imp.fix(size)
     if not call.keywords and frame.taps == 1:
         return _of_places(imp, meta, x, weight)
+    if call.keywords.keys() == {"stride"} and frame.stride == frame.kernel:
+        return _of_patches(imp, meta, x, weight, frame)
+    if not framed.pays(call.operations, frame, sum(prod(s.hint() for s in t.shape) for t in (x, weight))):
+        return None
     name, dtype, depth = imp.node.name, meta.dtype, Poly.of(frame.depth)
     steps = zip(x.shape[2:], frame.kernel, frame.stride, frame.padding, frame.dilation, strict=True)
     sizes = [imp.derived(size, 2 * p - d * (k - 1) - 1 + s, s) for size, k, s, p, d in steps]
@@ -91,13 +95,41 @@ def narrow_convolution(imp: Importer, meta: Meta, call: VendorCall) -> Tensor | 
 
 def _of_places(imp: Importer, meta: Meta, x: Tensor, weight: Tensor) -> Tensor:
     """The filters as a matrix times the images as they lie, channels by places."""
-    images, channels, *sizes = x.shape
-    filters, places = weight.shape[0], product(sizes)
+    images, channels, sizes = *x.shape[:2], x.shape[2:]
+    filters = weight.shape[0]
     left = imp.view(weight, (images, filters, channels), lambda i: (*i[1:], *(Poly() for _ in sizes)))
-    right = imp.view(x, (images, channels, places), lambda i: (*i[:2], *unflatten(i[2], sizes)))
-    sums = own_product(imp, meta, left, right, spread=True)
+    sums = own_product(imp, meta, left, _merged(imp, x, 3), spread=True)
     shape = (images, filters, *sizes)
-    return imp.view(sums, shape, lambda i: (*i[:2], linear(i[2:], tuple(sizes))))
+    return imp.view(sums, shape, lambda i: (*i[:2], linear(i[2:], sizes)))
+
+
+def _merged(imp: Importer, x: Tensor, rank: int) -> Tensor:
+    """x with its last dimensions as one, so that there are `rank`; two at a time, as indices are simplified."""
+    while len(x.shape) > rank:
+        two = x.shape[-2:]
+        x = imp.view(x, (*x.shape[:-2], product(two)), partial(_last_apart, two))
+    return x
+
+
+def _last_apart(sizes: tuple[Poly, ...], index: Index) -> Index:
+    return (*index[:-1], *unflatten(index[-1], sizes))
+
+
+def _of_patches(imp: Importer, meta: Meta, x: Tensor, weight: Tensor, frame: implicit.Frame) -> Tensor:
+    """The windows, which a kernel writes one below the other, times the filters as they lie."""
+    sizes = tuple(imp.derived(size, 0, k) for size, k in zip(x.shape[2:], frame.kernel, strict=True))
+    rows, window = (x.shape[0], *sizes), weight.shape[1:]
+
+    def back(i: Index) -> Index:
+        (image, *places), (channel, *taps) = unflatten(i[0], rows), unflatten(i[1], window)
+        return (image, channel, *(o * s + t for o, s, t in zip(places, frame.stride, taps, strict=True)))
+
+    patches = imp.view(x, (product(rows), product(window)), back)
+    patches.name = f"{x.name or 'images'}_patches"
+    lines = _merged(imp, weight, 2)
+    filters = imp.view(lines, lines.shape[::-1], lambda i: i[::-1])
+    sums = own_product(imp, meta, patches, filters)
+    return imp.view(sums, (x.shape[0], weight.shape[0], *sizes), lambda i: (linear((i[0], *i[2:]), rows), i[1]))
 
 
 def _plain(call: VendorCall, rank: int) -> bool:

@@ -187,8 +187,6 @@ class Acting(App[int]):
 
     async def take_changes(self, paths: Iterable[Path]) -> None:
         """Files changed on disk: buffers follow; op.py is loaded again, a candidate is judged again."""
-        if not self.query(Desk):
-            return  # a file that changes while the IDE closes is nobody's any more
         changed = []
         for path in paths:
             try:

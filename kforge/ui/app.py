@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from textual import events
 from textual.app import ComposeResult, SystemCommand
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.worker import Worker
 
 from kforge.errors import KforgeError
 from kforge.ui import actions, layout, themes
@@ -116,13 +114,13 @@ class KforgeApp(Wishes):
         self.call_after_refresh(lambda: self.run_worker(self._open(), group="open"))
 
     async def _close_all(self) -> None:
-        """What still works would look for widgets that are gone."""
+        """What still works, or would be begun by a file's change, would look for widgets that are gone."""
+        self._leaving = True
         self.workers.cancel_all()
         await super()._close_all()
 
     async def on_unmount(self) -> None:
         """Nothing is left running."""
-        self._leaving = True
         self.disk.close()
         await self.core.close()
 
@@ -295,8 +293,8 @@ class KforgeApp(Wishes):
             self.call_from_thread(self._take_changes, paths)
 
     def _take_changes(self, paths: set[Path]) -> None:
-        # a function, of which nothing is begun where the IDE closes first
-        _: Worker[None] = self.run_worker(partial(self.take_changes, paths), group="disk")
+        if not self._leaving:
+            self.run_worker(self.take_changes(paths), group="disk")
 
 
 def run(op: Path, settings: Settings) -> int:

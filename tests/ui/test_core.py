@@ -7,12 +7,15 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kforge.ui import core as core_module
+from kforge.ui.app import KforgeApp
 from kforge.ui.core import Core, CoreLost
 from kforge.ui.watch import Watch
+from tests.ui.driving import driven
 
 # Until the mark is there the process ends, and what it has forked goes on with the pipes named in argv.
 DYING = """
@@ -90,3 +93,20 @@ def test_nobody_is_told_of_files_after_the_end(tmp_path: Path, monkeypatch: pyte
     assert told == []
     monkeypatch.undo()
     watch.close()
+
+
+def test_a_change_while_the_ide_closes_begins_nothing(op: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that changes when the widgets are already going is nobody's any more."""
+    prune, begun = KforgeApp._prune, []
+
+    async def changing(self: KforgeApp, *nodes: Any, **options: Any) -> None:
+        monkeypatch.setattr(self, "take_changes", begun.append)
+        self._take_changes({op})
+        await prune(self, *nodes, **options)
+
+    async def act(app: KforgeApp, pilot: Any) -> None:
+        monkeypatch.setattr(KforgeApp, "_prune", changing)
+        app.exit(0)
+
+    driven(op, act)
+    assert begun == []

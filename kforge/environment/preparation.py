@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
-import math
 import secrets
 import tempfile
 from collections import OrderedDict
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kforge import scratch
 from kforge.environment.acceptance import MIN_DRAWS, SMALL
+from kforge.environment.derivation import Derivation
 from kforge.environment.expected import (
     Expected,
     Skip,
@@ -31,11 +31,11 @@ from kforge.environment.expected import (
 from kforge.environment.inputs import GIVEN, Case, NotApplicable, realise
 from kforge.environment.provenance import Intermediates
 from kforge.environment.randomness import Choices, choices
-from kforge.environment.shapes import Sizes, derive, find_sizes, resize, tied_sizes
+from kforge.environment.shapes import Sizes
 from kforge.environment.span import shapes_of
 from kforge.environment.ties import Inner
 from kforge.environment.widened import can_widen, run_widened
-from kforge.errors import MissingError, TaskError
+from kforge.errors import MissingError
 
 if TYPE_CHECKING:
     import torch
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}  # expected values kept between candidates
 RATED = ("fp64", "fp32", "tensor")  # integer and special functions have no ceiling: they bound nothing
-MULTIPLES = (1, 2, 8)  # tried in turn where the reference rejects a derived size
-DERIVED = 4.0
 NONFINITE = 0.1  # a distribution that makes over this share of an output NaN or infinite is skipped
 
 
@@ -86,11 +84,7 @@ class Prepared:
         self._skipped: dict[tuple[Case, int], str] = {}
         self._states: dict[int, State] = {}
         self._plain: dict[int, float] = {}
-        self._sizes: dict[int, Sizes] = {}
-        self._derived: dict[
-            tuple[int, str], int | str
-        ] = {}  # (variant, kind) -> number of a maker, or why there is none
-        self._extended = task  # with a maker for each derived shape
+        self.derived = Derivation(self)
         self.shapes: dict[tuple[int, str], dict[str, tuple[int, ...]]] = {}  # of inputs made, by variant and shape
         self._keeper: object = None  # of a temporary folder
 
@@ -101,9 +95,9 @@ class Prepared:
         expected values are not.
         """
         other = Prepared(self.task, self.device, self.folder, entropy)
-        other.facts, other.rooms, other._extended, other._keeper = self.facts, self.rooms, self._extended, self._keeper
+        other.facts, other.rooms, other._keeper = self.facts, self.rooms, self._keeper
         other.floors, other.notes, other._captures = dict(self.floors), list(self.notes), dict(self._captures)
-        other._sizes, other._derived, other.shapes = dict(self._sizes), dict(self._derived), dict(self.shapes)
+        other.derived, other.shapes = Derivation(other, self.derived), dict(self.shapes)
         other.holds = self.holds
         other.given, other.from_text = self.given, self.from_text
         return other
@@ -128,77 +122,21 @@ class Prepared:
 
     def variant(self, case: Case) -> int:
         """The number under which a case's inputs are made and captured: each derived shape has one of its own."""
-        if case.shape == GIVEN:
-            return case.variant
-        key = (case.variant, case.shape)
-        if key not in self._derived:
-            self._derived[key] = self._derive(*key)
-        found = self._derived[key]
-        if isinstance(found, str):
-            raise Skip(found)
-        return found
+        return case.variant if case.shape == GIVEN else self.derived.number(case.variant, case.shape)
 
     def sizes(self, variant: int = 0) -> Sizes:
         """Which dimensions of a variant's inputs may change, and which of them together."""
-        if variant not in self._sizes:
-            from kforge.task.state import named_state
-
-            module = self.reference(0)
-            call = self.task.make_call(variant, self.seed("sizes", variant), self.device)
-            tied = tied_sizes(list(named_state(module).values()), self.task.init_call())
-            self._sizes[variant] = find_sizes(call, tied, lambda other: self._runs(module, other))
-        return self._sizes[variant]
+        return self.derived.sizes(variant)
 
     def leniency(self, case: Case) -> float:
-        """How much wider the bounds on errors are for this case: 1 on the task's own sizes.
-
-        Derived sizes look for wrong indices. Precision is asked for where the task is: a sum over 32 rows as good as
-        torch's may be worse over 1000, since its error grows with the root of their number and torch's hardly.
-        """
-        if case.shape == GIVEN:
-            return 1.0
-        new = derive(self.sizes(case.variant), case.shape) or {}
-        growth = max((n / self.sizes(case.variant).given[s] for s, n in new.items()), default=1.0)
-        return DERIVED * math.sqrt(max(1.0, growth))
-
-    def _derive(self, variant: int, kind: str) -> int | str:
-        """Adds a maker of this shape; the number that it got, or in words why there is none."""
-        sizes = self.sizes(variant)
-        new = derive(sizes, kind)
-        if new is None:
-            return f"no size of the inputs can be {kind}" if sizes.given else "every size is tied to the state"
-        number, task = self._extended.n_variants, self.task
-        for multiple in MULTIPLES:  # halves, heads and groups need even sizes and more
-            rounded = {s: n if n == sizes.given[s] else -(-n // multiple) * multiple for s, n in new.items()}
-
-            def make(to: dict[int, int] = rounded) -> Any:
-                call = resize(task.draw(variant), sizes, to)
-                return call.kwargs if call.kwargs else list(call.args)
-
-            extended = replace(self._extended, makers=(*self._extended.makers, make))
-            try:
-                call = extended.make_call(number, self.seed("sizes", variant), self.device)
-            except TaskError:  # a maker that changes its sizes, an index into nothing
-                continue
-            if self._runs(self.reference(0), call):
-                self._extended = extended
-                return number
-        return f"the reference rejects shape {kind}"
-
-    def _runs(self, module: torch.nn.Module, call: Call) -> bool:
-        from kforge.task import observe
-
-        try:
-            observe(self.task, copy.deepcopy(module) if self.stateful else module, call, seed=0)
-        except Exception:  # whatever the reference raises at sizes that nobody promised it takes
-            return False
-        return True
+        """How much wider the bounds on errors are for this case: 1 on the task's own sizes."""
+        return 1.0 if case.shape == GIVEN else self.derived.leniency(case.variant, case.shape)
 
     def _captured(self, variant: int) -> tuple[Capture, Promoted, Intermediates | None]:
         from kforge.task import capture, promote
 
         if variant not in self._captures:
-            found = capture(self._extended, variant, self.device)
+            found = capture(self.derived.task, variant, self.device)
             intermediates = Intermediates(found) if found.graph_module is not None else None
             self._captures[variant] = (found, promote(found), intermediates)
         return self._captures[variant]
@@ -279,7 +217,7 @@ class Prepared:
         return kept.call if kept is not None else None
 
     def _realised(self, case: Case, variant: int, seed: int) -> Call:
-        plain = self._extended.make_call(variant, seed, self.device)
+        plain = self.derived.task.make_call(variant, seed, self.device)
         forward = self.reference(case.state_seed).forward
         self.shapes[case.variant, case.shape] = shapes_of(plain, forward)
         try:

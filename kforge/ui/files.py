@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 
 from kforge.errors import KforgeError
@@ -14,12 +15,20 @@ _SEPARATORS = re.compile("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
 def read(path: Path) -> tuple[str, bool]:
-    """(text, whether it can be edited and written back unchanged). KforgeError where it cannot be read.
+    """(text, whether it can be edited and written back unchanged). KforgeError where it cannot be read; a pipe in its
+    place is not waited for.
 
     It cannot where it is not UTF-8, or has separators such as form feeds, at which the editor would break lines.
     """
     try:
-        data = path.read_bytes()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise KforgeError(f"{path} is no file that can be read", "open another one")
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read()
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise KforgeError(
             f"{path} cannot be read: {error.strerror}", "give permission, or open another file"

@@ -67,7 +67,10 @@ def tasks_in(folder: Path) -> list[Path]:
     found = []
     for path in sorted(folder.glob("*.py"))[:200]:
         try:
-            text = path.read_text(errors="replace")[:100_000]
+            if not path.is_file():
+                continue
+            with path.open(errors="replace") as file:
+                text = file.read(100_000)
         except OSError:
             continue
         if re.search(r"^(class Model\b|def get_inputs\b)", text, re.MULTILINE) and not path.stem.endswith("_kforge"):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from textual import events
 
+from kforge.errors import KforgeError
+from kforge.ui import files
 from kforge.ui.app import KforgeApp
 from kforge.ui.files import excerpt
+from kforge.ui.first_run import tasks_in
 from tests.ui.driving import driven, on_screen, until
 from tests.ui.scripted_core import FILES, KERNEL
 
@@ -222,3 +228,13 @@ def test_wide_and_combining_characters(op: Path) -> None:
         assert {strip.cell_length for strip in rows} == {80} and "漢字 = 1" in on_screen(app)
 
     driven(op, act, size=(80, 24))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A pipe would hold the whole IDE up, a device never ends: neither is read, nor listed among the tasks."""
+    make(tmp_path / "odd.py")
+    (tmp_path / "task.py").write_text("class Model: ...\n")
+    with pytest.raises(KforgeError, match=r"odd\.py is no file that can be read"):
+        files.read(tmp_path / "odd.py")
+    assert tasks_in(tmp_path) == [tmp_path / "task.py"]

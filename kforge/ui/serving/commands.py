@@ -10,6 +10,7 @@ from typing import Any
 from kforge.errors import UsageError
 from kforge.kernel.candidate import Candidate
 from kforge.store.events import LOG_NAME, salvage
+from kforge.ui.files import read
 from kforge.ui.serving.leaving import Leaving
 from kforge.ui.serving.warm import import_all
 
@@ -172,7 +173,7 @@ class CoreCommands(Leaving):
 
     def _texts(self, side: str) -> dict[str, str]:
         if side == "op":
-            return {self.op.name: self.op.read_text(errors="replace")}
+            return {self.op.name: read(self.op)[0]}
         return dict(self.shelf.candidate(side).files)
 
     def do_hunks(self, candidate: str, against: str = "") -> dict[str, Any]:
@@ -181,7 +182,7 @@ class CoreCommands(Leaving):
 
         new = self.shelf.candidate(candidate)
         old = self._against(new, against)
-        reference = (self.op.name, self.op.read_text(errors="replace"))
+        reference = (self.op.name, read(self.op)[0])
         before = self.shelf.profile(old.digest) if old is not None else None
         return comparison(new, old, reference, before, self.shelf.profile(new.digest), self.shelf.origins(reference))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -262,23 +263,35 @@ def ledger(state: Path) -> list[LedgerRow]:
 
 
 def save(evidence: Evidence, state: Path) -> Path:
-    """Keep a profile by candidate and target, for `kforge diff` and the IDE. Written whole or not at all."""
+    """Keep a profile by candidate and target, for `kforge diff` and the IDE. Whole or not at all. StoreError."""
+    from kforge.store.faults import storing
+
     folder = state / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{evidence.candidate}-{_slug(evidence.target)}.json"
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(json.dumps({"schema": SCHEMA, **as_json(evidence)}))
-    fresh.replace(path)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with storing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            fresh.write_text(json.dumps({"schema": SCHEMA, **as_json(evidence)}))
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)
     return path
 
 
 def saved(digest: str, state: Path) -> Evidence | None:
-    """The profile of a candidate that was kept, of a GPU before the emulator's; None where there is none."""
+    """The profile of a candidate that was kept, of a GPU before the emulator's; None where there is none.
+
+    KforgeError for one that is damaged.
+    """
     found: list[Evidence] = []
     for path in sorted((state / FOLDER).glob(f"{digest}-*.json")):
-        data: dict[str, Any] = json.loads(path.read_text())
-        if data.get("schema") == SCHEMA:
-            found.append(from_json(Evidence, data))
+        try:
+            data: dict[str, Any] = json.loads(path.read_text())
+            if data.get("schema") == SCHEMA:
+                found.append(from_json(Evidence, data))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise KforgeError(f"{path} is damaged", "remove it; kforge profile makes it again") from error
     return min(found, key=lambda e: e.target == "emulator", default=None)
 
 

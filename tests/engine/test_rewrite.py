@@ -9,7 +9,7 @@ import torch
 
 from kforge.engine.graph.ir import REAL, Buffer, Builder, Expr
 from kforge.engine.graph.rewrite import RULES, simplify
-from kforge.engine.graph.symbols import Poly, Var
+from kforge.engine.graph.symbols import Poly, Size, Var
 from kforge.task import Call
 from tests.engine.support import compare, function_task, proposals
 
@@ -34,6 +34,7 @@ def test_every_rule_is_listed() -> None:
         "negated_comparison",
         "power_by_products",
         "known_choice",
+        "known_comparison",
         "scale_of_scale",
         "index_arithmetic",
         "divide_by_power_of_two",
@@ -137,3 +138,23 @@ def test_the_square_of_a_norm_has_no_root() -> None:
     assert b.op("mul", root, root, dtype=REAL) is total
     other = b.op("sqrt", b.reduce("sum", x, REAL), dtype=REAL)
     assert b.op("mul", other, other, dtype=REAL).op == "mul"
+
+
+def test_comparisons_that_are_known() -> None:
+    """An index is not below zero, a clamped number not below its clamp; sizes may be zero, values anything."""
+    b, x, i = setup()
+    zero, nine = b.const(0, "int64"), b.const(9, "int64")
+
+    def less(a: Expr, c: Expr) -> Expr:
+        return b.op("lt", a, c, dtype="bool")
+
+    place = b.index(Poly.of(SPACE))
+    assert less(place, zero).value is False and b.op("ge", place, zero, dtype="bool").value is True
+    assert less(b.index(Poly.of(SPACE) + 8), b.const(8, "int64")).value is False
+    clamped = b.op("where", less(i, zero), zero, i, dtype="int64")
+    both = b.op("where", b.op("gt", clamped, nine, dtype="bool"), nine, clamped, dtype="int64")
+    assert less(clamped, zero).value is False and less(both, zero).value is False
+    assert less(b.op("abs", x, dtype=REAL), b.const(0.0, REAL)).value is False
+    size = b.index(Poly.of(Size("n", 8)) - 1)
+    for open_one in (less(i, zero), less(clamped, nine), less(size, zero), less(x, b.const(0.0, REAL))):
+        assert open_one.op == "lt"

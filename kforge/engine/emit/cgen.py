@@ -161,17 +161,24 @@ def poly_text(poly: Poly, var: VarText, value: ValueText, tight: bool = False) -
         wide = [a for a in monomial if not isinstance(a, Size)]
         narrow = [a for a in monomial if isinstance(a, Size)]
         factors = [_atom_text(a, var, value) for a in wide]
+        if "0" in factors:  # a loop of one turn, which is not written
+            continue
         sizes = [a.name for a in sorted(narrow, key=lambda s: s.name)]
         if not factors and len(sizes) > 1:
             factors = ["1LL"]
         factors += sizes
         if abs(c) != 1 or not factors:
             factors.append(str(abs(c)))
+        alone = len(factors) == 1 and c > 0
+        if wide and isinstance(wide[0], (Quotient, Remainder, *([Var] if alone else []))):
+            factors[0] = bare(factors[0])  # nothing around it binds tighter
         text = " * ".join(factors)
         parts.append(("- " if c < 0 else "+ ") + text)
+    if not parts:
+        return "0"
     text = " ".join(parts)
     text = text[2:] if text.startswith("+ ") else "-" + text[2:]
-    return f"({text})" if tight and (len(parts) > 1 or text.startswith("-") or " * " in text) else text
+    return f"({text})" if tight and (text.startswith("-") or re.search(r" [-+*/%] ", text)) else text
 
 
 def _atom_text(atom: Atom, var: VarText, value: ValueText) -> str:
@@ -181,7 +188,9 @@ def _atom_text(atom: Atom, var: VarText, value: ValueText) -> str:
         return value(atom.expr)  # type: ignore[arg-type]
     if isinstance(atom, (Quotient, Remainder)):
         sign = "/" if isinstance(atom, Quotient) else "%"
-        return f"({poly_text(atom.top, var, value, True)} {sign} {poly_text(atom.bottom, var, value, True)})"
+        top = poly_text(atom.top, var, value)
+        top = f"({top})" if re.search(r" [-+] ", top) or top.startswith("-") else top
+        return f"({top} {sign} {poly_text(atom.bottom, var, value, True)})"
     return atom.name
 
 
@@ -278,10 +287,12 @@ class Scope:
         comment = f"  // {e.origin.file}:{e.origin.line}" if e.origin is not None and e.origin.name else ""
         return f"const {self.types.scalar(e.dtype)} {name} = {text};{comment}"
 
-    def declare_steps(self, roots: list[Expr], but: Expr | None = None) -> list[str]:
+    def declare_steps(
+        self, roots: list[Expr], but: Expr | None = None, wish: Callable[[Expr], str] = wished_name
+    ) -> list[str]:
         """Statements for what under the roots deserves a variable and has none. but: this one gets none."""
         steps = named_steps(roots, set(self.known))
-        return [self.declare(e, wished_name(e)) for e in steps if e is not but and e.uid not in self.known]
+        return [self.declare(e, wish(e)) for e in steps if e is not but and e.uid not in self.known]
 
 
 def bare(text: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from kforge.engine.emit.functions import FUNCTIONS
-from kforge.engine.graph.ir import Expr
+from kforge.engine.graph.ir import INTEGERS, REAL, Expr
 from kforge.engine.graph.symbols import Value
 
 WORDS = {
@@ -20,6 +20,8 @@ WORDS = {
     "abs": "magnitude",
     "exp": "power",
     "neg": "negative",
+    "index": "position",
+    "and": "both",
 }
 """Names of values that op.py gives none."""
 _RESERVED = (
@@ -61,6 +63,10 @@ def wished_name(e: Expr, final: set[int] = frozenset()) -> str:  # type: ignore[
         return f"{e.buffer.name}_value"
     if e.op == "cast" and e.args[0].op == "index":
         return "number"
+    if e.op == "cast" and e.args[0].dtype == REAL and e.dtype in INTEGERS:
+        return "whole"
+    if e.op == "where" and e.args[0].op in ("lt", "gt") and set(e.args[0].args) == set(e.args[1:]):
+        return "clamped"
     return WORDS.get(e.op, f"{e.op}_value")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kforge.engine.emit.sliding import Line
 from kforge.engine.emit.slidingbase import JoiningCode
+from kforge.engine.emit.tiles import divided, in_vectors, spanned
 
 
 @dataclass
@@ -26,21 +27,32 @@ class NeighbourCode(JoiningCode):
         inner, sizes = lines[-1], [self.scope.index(line.var.size, True) for line in lines]
         times = f" * {inner.stride}" if inner.stride > 1 else ""
         out.add(f"constexpr int VEC = COLS{times};  // columns of the operand in a lane")
-        out.add(f"constexpr int LEFT = ({inner.padding} + VEC - 1) / VEC;  // lanes that only give")
-        out.add(f"constexpr int RIGHT = ({inner.extent - inner.padding - inner.stride} + VEC - 1) / VEC;")
-        out.add("constexpr int OUTPUTS = (32 - LEFT - RIGHT) * COLS;")
-        out.add("const int place = static_cast<int>(threadIdx.x % 32) - LEFT, lane = place & 31;")
+        left, right = inner.padding, inner.extent - inner.padding - inner.stride
+        giving = " - ".join(["32", *["LEFT"] * (left > 0), *["RIGHT"] * (right > 0)])
+        note = "  // lanes that only give"
+        if left > 0:
+            out.add(f"constexpr int LEFT = {in_vectors(left)};{note}")
+        if right > 0:
+            out.add(f"constexpr int RIGHT = {in_vectors(right)};{'' if left > 0 else note}")
+        out.add(f"constexpr int OUTPUTS = {f'({giving})' if '-' in giving else giving} * COLS;")
+        own = "threadIdx.x % 32"
+        if left > 0:
+            out.add(f"const int place = static_cast<int>({own}) - LEFT, lane = place & 31;")
+        else:
+            out.add(f"const int lane = {own};")
+        place = "place" if left > 0 else "lane"
         out.add("Index<WIDE> rest = static_cast<long long>(blockIdx.x) * (BLOCK / 32) + threadIdx.x / 32;")
-        out.add(f"const Index<WIDE> across = ({sizes[-1]} + OUTPUTS - 1) / OUTPUTS;")
+        out.add(f"const Index<WIDE> across = {divided(sizes[-1], 'OUTPUTS')};")
         out.add("const int strip = rest % across * OUTPUTS;", "rest /= across;")
         out.add("const int col = strip + lane * COLS;")
         self._place_rows(sizes)
         width = self.scope.index(inner.reach.end)
         out.add(f"const int last = min(strip + OUTPUTS, {self.scope.index(inner.var.size)});")
-        out.add(f"const int first = strip{times} + place * VEC;", "bool own[VEC];  // columns that there are")
+        out.add(f"const int first = strip{times} + {place} * VEC;", "bool own[VEC];  // columns that there are")
         column = self.loop["COLS"]
+        low = f"first + {column} >= 0 && " if left > 0 else ""
         with out.block(f"for (int {column} = 0; {column} < VEC; ++{column})", unroll=True):
-            out.add(f"own[{column}] = first + {column} >= 0 && first + {column} < {width};")
+            out.add(f"own[{column}] = {low}first + {column} < {width};")
         out.blank()
 
     def _line(self, target: str, inside: str) -> None:
@@ -49,10 +61,12 @@ class NeighbourCode(JoiningCode):
         within = f"{inside} && " if inside else ""
         for uid, access in self.lines_read.items():
             name = self.names.fresh(f"{access.buffer.name}_in")
-            pointer = self.names.fresh(f"{access.buffer.name}_line")
             element = self.types.element(access.buffer)
-            base = f" + {self.scope.index(access.base)}" if access.base.terms else ""
-            out.add(f"const {element}* {pointer} = {access.buffer.name}{base};")
+            pointer = self.planes.address(access.buffer, access.base)
+            if " " in pointer:
+                line = self.names.fresh(f"{access.buffer.name}_line")
+                out.add(f"const {element}* {line} = {pointer};")
+                pointer = line
             out.add(f"Pack<{element}, VEC> {name} = {{}};")
             with out.block("if constexpr (VECTOR)"):
                 out.add(f"if ({within}own[0]) {name} = load<VEC>({pointer} + first);")
@@ -67,15 +81,13 @@ class NeighbourCode(JoiningCode):
         """Columns from the neighbours, then as for every tile."""
         out, inner, column = self.out, self.sliding.lines[-1], self.loop["VEC"]
         times = f" * {inner.stride}" if inner.stride > 1 else ""
-        out.add(f"{self.real} reach[(COLS - 1){times} + {inner.extent}], results[COLS];")
-        with out.block(f"for (int k = 0; k < (COLS - 1){times} + {inner.extent}; ++k)", unroll=True):
+        span = spanned("COLS", inner.stride, inner.extent)
+        out.add(f"{self.real} reach[{span}], results[COLS];")
+        with out.block(f"for (int k = 0; k < {span}; ++k)", unroll=True):
             shift = f" - {inner.padding}" if inner.padding else ""
             out.add(f"reach[k] = neighbour({results}, k{shift});")
         with out.block(f"for (int {column} = 0; {column} < COLS; ++{column})", unroll=True):
-            out.add(f"results[{column}] = reach[{column}{times}];")
-            with out.block(f"for (int k = 1; k < {inner.taps}; ++k)", unroll=True):
-                step = f"k * {inner.dilation}" if inner.dilation > 1 else "k"
-                self._join(f"results[{column}]", f"reach[{column}{times} + {step}]")
+            self._join_taps(f"results[{column}]", lambda k: f"reach[{column}{times}{f' + {k}' if k else ''}]")
         super()._store_line("results")
 
     @property

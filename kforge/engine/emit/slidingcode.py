@@ -8,6 +8,7 @@ from kforge.engine.emit.cgen import identity
 from kforge.engine.emit.naming import Names
 from kforge.engine.emit.sliding import Line
 from kforge.engine.emit.slidingbase import SlidingBase
+from kforge.engine.emit.tiles import divided, in_whole_vectors, spanned
 
 
 @dataclass
@@ -20,8 +21,8 @@ class SlidingCode(SlidingBase):
         self._constants()
         zero = identity(self.kind, self.sliding.window.dtype, self.types)
         name = "sums" if self.kind == "sum" else "best"
-        free = self.sliding.window.window.free  # type: ignore[union-attr]
-        if self.sliding.weight is None and not free and self.rank > 1:
+        free = self.sliding.free
+        if self.sliding.weight is None and not free:
             self._declare(name, self.counts)
         else:
             self._fill(name, self.counts, zero)
@@ -50,7 +51,7 @@ class SlidingCode(SlidingBase):
         out, sizes = self.out, [self.scope.index(line.var.size, True) for line in self.sliding.lines]
         out.add("const int lane = threadIdx.x % 32;")
         out.add("Index<WIDE> rest = static_cast<long long>(blockIdx.x) * (BLOCK / 32) + threadIdx.x / 32;")
-        out.add(f"const Index<WIDE> across = ({sizes[-1]} + 32 * COLS - 1) / (32 * COLS);")
+        out.add(f"const Index<WIDE> across = {divided(sizes[-1], '32 * COLS')};")
         out.add("const int strip = rest % across * (32 * COLS);", "rest /= across;")
         out.add("const int col = strip + lane * COLS;")
         self._place_rows(sizes)
@@ -58,11 +59,10 @@ class SlidingCode(SlidingBase):
 
     def _constants(self) -> None:
         inner = self.sliding.lines[-1]
-        span = f"(COLS - 1) * {inner.stride} + {inner.extent}" if inner.stride > 1 else f"COLS + {inner.extent - 1}"
+        span = spanned("COLS", inner.stride, inner.extent)
         self.out.add(f"constexpr int SPAN = {span};  // columns that the tile reads of a line")
         if inner.padding:
-            whole = "the padding in whole vectors"
-            self.out.add(f"constexpr int LEAD = ({inner.padding} + VEC - 1) / VEC * VEC;  // {whole}")
+            self.out.add(f"constexpr int LEAD = {in_whole_vectors(inner.padding)};  // the padding in whole vectors")
             self.out.add(f"constexpr int SHIFT = LEAD - {inner.padding};  // the first of them in the first vector")
             self.out.add("constexpr int VECTORS = (SHIFT + SPAN + VEC - 1) / VEC;")
         else:
@@ -72,7 +72,7 @@ class SlidingCode(SlidingBase):
         weight = self.sliding.weight
         if weight is None:
             return
-        shape = "".join(f"[{line.taps}]" for line in self.sliding.lines)
+        shape = "".join(f"[{line.taps}]" for line in self.sliding.lines if line.taps > 1)
         self.out.add(f"{self.real} weights{shape};")
         lines = list(zip(self.sliding.lines, self.places, strict=True))
 
@@ -84,6 +84,9 @@ class SlidingCode(SlidingBase):
                 self.out.add(f"weights{at} = {inner.text(weight)};")
                 return
             line, place = left[0]
+            if line.taps == 1:
+                loop(left[1:], at)
+                return
             tap = f"{place}_tap"
             with self.out.block(f"for (int {tap} = 0; {tap} < {line.taps}; ++{tap})", unroll=True):
                 loop(left[1:], f"{at}[{tap}]")
@@ -96,11 +99,11 @@ class SlidingCode(SlidingBase):
         dtype = self.sliding.value.dtype
         pointers: dict[int, str] = {}
         for uid, access in self.lines_read.items():
-            pointers[uid] = self.names.fresh(f"{access.buffer.name}_line")
-            self.out.add(
-                f"const {self.types.element(access.buffer)}* {pointers[uid]} = "
-                f"{access.buffer.name}{' + ' + self.scope.index(access.base) if access.base.terms else ''};"
-            )
+            pointers[uid] = self.planes.address(access.buffer, access.base)
+            if " " in pointers[uid]:
+                name = self.names.fresh(f"{access.buffer.name}_line")
+                self.out.add(f"const {self.types.element(access.buffer)}* {name} = {pointers[uid]};")
+                pointers[uid] = name
         self.out.add(f"{self.types.scalar(dtype)} line[VECTORS * VEC];")
         with self.out.block("for (int v = 0; v < VECTORS; ++v)", unroll=True):
             start = f"col * {inner.stride}" if inner.stride > 1 else "col"
@@ -128,25 +131,35 @@ class SlidingCode(SlidingBase):
             self._products(place, step)
             return
         with self.out.block(f"for (int {column} = 0; {column} < COLS; ++{column})", unroll=True):
-            direct = self.rank == 1
-            if not direct:
-                self.out.add(f"{target}[{column}] = line[{place}];")
-            with self.out.block(f"for (int k = {0 if direct else 1}; k < {inner.taps}; ++k)", unroll=True):
-                self._join(f"{target}[{column}]", f"line[{place} + {step}]")
+            if self.rank == 1 and self.free:
+                with self.out.block(f"for (int k = 0; k < {inner.taps}; ++k)", unroll=True):
+                    self._join(f"{target}[{column}]", f"line[{place} + {step}]")
+            else:
+                self._join_taps(f"{target}[{column}]", lambda k: f"line[{place}{f' + {k}' if k else ''}]")
 
     def _products(self, place: str, step: str) -> None:
         """Every output that has a tap on this line adds its products."""
         inner = self.sliding.lines[-1]
 
         def loop(k: int, sums: str, weights: str) -> None:
+            column = self.loop["COLS"]
             if k == self.rank - 1:
-                with self.out.block(f"for (int k = 0; k < {inner.taps}; ++k)", unroll=True):
-                    column = self.loop["COLS"]
-                    with self.out.block(f"for (int {column} = 0; {column} < COLS; ++{column})", unroll=True):
-                        self.out.add(f"sums{sums}[{column}] += line[{place} + {step}] * weights{weights}[k];")
+                columns = f"for (int {column} = 0; {column} < COLS; ++{column})"
+                if inner.taps == 1:
+                    with self.out.block(columns, unroll=True):
+                        self.out.add(f"sums{sums}[{column}] += line[{place}] * weights{weights};")
+                    return
+                with (
+                    self.out.block(f"for (int k = 0; k < {inner.taps}; ++k)", unroll=True),
+                    self.out.block(columns, unroll=True),
+                ):
+                    self.out.add(f"sums{sums}[{column}] += line[{place} + {step}] * weights{weights}[k];")
                 return
             line, count = self.sliding.lines[k], self.counts[k]
             index, walked = self.loop[count], self.loop[self.places[k]]
+            if line.extent == 1:
+                loop(k + 1, f"{sums}[{index}]", weights)
+                return
             with self.out.block(f"for (int {index} = 0; {index} < {count}; ++{index})", unroll=True):
                 self.out.add(f"if ({self._misses(line, walked, index)}) continue;")
                 first = f"{index} * {line.stride}" if line.stride > 1 else index

@@ -9,11 +9,12 @@ from kforge.engine.emit.cgen import identity
 from kforge.engine.emit.naming import named_steps, wished_name
 from kforge.engine.emit.text import Lines
 from kforge.engine.graph.ir import REAL, Expr, Reach, Window, index_values
-from kforge.engine.graph.symbols import Poly, Var
+from kforge.engine.graph.symbols import Poly, Var, counts_up
 
 if TYPE_CHECKING:
     from kforge.engine.emit.cgen import Scope
 
+DIMENSIONS = ("slice", "row", "col")  # of a window, the last ones where there are fewer
 UNROLLED = 64  # taps that a compiler is asked to unroll
 IN_SEQUENCE = 64  # additions to one accumulator
 
@@ -59,6 +60,8 @@ def declare_window(scope: Scope, e: Expr, wish: str) -> str:
     inner.names = scope.names
     names: dict[Var, str] = {}
     inner.var = lambda v: names[v] if v in names else scope.var(v)
+    labels = dict(zip(window.reaches[::-1], DIMENSIONS[::-1], strict=False))
+    own = {*window.free, *(v for r in window.reaches for v in (r.tap, r.at))}
     kind, body = window.kind, e.args[0]
     long_sum = _long_sum(e)
     if kind == "argmax":
@@ -70,6 +73,20 @@ def declare_window(scope: Scope, e: Expr, wish: str) -> str:
         lines.add(f"Cascade<{scope.types.real}> {result};")
     else:
         lines.add(f"{scope.types.scalar(e.dtype)} {result} = {identity(kind, e.dtype, scope.types)};")
+
+    def settle() -> None:
+        """What the loops that follow do not change gets a variable before them."""
+        around = inner if names else scope  # what is before all loops may serve other windows
+        left = [] if body.op == "window" else [*reversed(body.args)]
+        while left:
+            step = left.pop()
+            if step.op in ("const", "index") or step.uid in around.known:
+                continue
+            if step.variables() & own <= names.keys():
+                lines.add(*around.declare_steps([step], but=step), around.declare(step, wished_name(step)))
+            elif step.op != "window":
+                left += reversed(step.args)
+        inner.known |= around.known
 
     def accumulate() -> None:
         for step in named_steps([body], set(inner.known)):
@@ -92,6 +109,7 @@ def declare_window(scope: Scope, e: Expr, wish: str) -> str:
         if not left:
             accumulate()
             return
+        settle()
         first = left[0]
         if isinstance(first, Reach) and first.stretches:
             names[first.at] = scope.names.fresh(f"at_{len(left)}")
@@ -100,12 +118,18 @@ def declare_window(scope: Scope, e: Expr, wish: str) -> str:
                 loop(left[1:])
             return
         tap = first.tap if isinstance(first, Reach) else first
-        names[tap] = scope.names.fresh("channel" if not isinstance(first, Reach) else f"tap_{len(left)}")
+        label = labels.get(first, f"window_{len(left)}") if isinstance(first, Reach) else ""
+        if tap.size.constant == 1 and isinstance(first, Reach) and not first.checked:
+            names[tap], names[first.at] = "0", scope.names.fresh(f"{label}_at")
+            _place(lines, first, names, inner)
+            loop(left[1:])
+            return
+        names[tap] = scope.names.fresh(f"{label}_tap" if label else "channel")
         unroll = tap.size.constant is not None and taps_of(window) <= UNROLLED
         size = inner.index(tap.size)
         with lines.block(f"for (int {names[tap]} = 0; {names[tap]} < {size}; ++{names[tap]})", unroll):
             if isinstance(first, Reach):
-                names[first.at] = scope.names.fresh(f"at_{len(left)}")
+                names[first.at] = scope.names.fresh(f"{label}_at")
                 _place(lines, first, names, inner)
             loop(left[1:])
 
@@ -136,4 +160,5 @@ def _place(lines: Lines, r: Reach, names: dict[Var, str], scope: Scope) -> None:
         return
     lines.add(f"const long long {at} = {scope.index(r.start + tap * r.step)};")
     if r.checked:
-        lines.add(f"if ({at} < 0 || {at} >= {scope.index(r.end)}) continue;")
+        low = "" if counts_up(r.start) else f"{at} < 0 || "
+        lines.add(f"if ({low}{at} >= {scope.index(r.end)}) continue;")

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from kforge.engine.emit.access import Access, Memory
 from kforge.engine.emit.cgen import Sizes, Types, total
 from kforge.engine.emit.kernelcode import KernelCode, name_loops, parameters, render, template_types
-from kforge.engine.emit.passes import Pass, plan
+from kforge.engine.emit.naming import named_steps, wished_name
+from kforge.engine.emit.passes import Pass, below, plan
 from kforge.engine.emit.rowbase import Style
 from kforge.engine.emit.rowcode import RowCode
 from kforge.engine.emit.windowcode import twins_of, window_helpers
 from kforge.engine.families import Target, register
-from kforge.engine.graph.ir import SCATTERS, Program, walk
-from kforge.engine.graph.symbols import Poly, Var
+from kforge.engine.graph.ir import SCATTERS, Expr, Program, walk
+from kforge.engine.graph.symbols import Poly, Tap, Var
 from kforge.engine.graph.tensors import linear
 
 
@@ -38,13 +39,31 @@ class PointwiseCode(RowCode):
         loops = self.program.cols
         if len(loops) == 1:
             return "i"
-        if v == loops[-1]:
-            return "col"
-        return "row" if len(loops) == 2 else f"i_{loops.index(v)}"
+        place = len(loops) - loops.index(v)
+        return ("col", "row", "plane")[place - 1] if place <= 3 else f"i_{loops.index(v)}"
 
     def walk(self, p: Pass) -> None:
         self.split_columns()
+        self.hoist_outer(p.roots)
         self.element(p, {})
+
+    def hoist_outer(self, roots: list[Expr]) -> None:
+        """What is the same along the innermost loop is computed once for a vector."""
+        left, seen, found = [(e, False) for e in reversed(roots)], set[int](), list[Expr]()
+        while left:
+            e, within = left.pop()  # within: a window, whose taps it may depend on
+            if e.uid in seen or e.uid in self.scope.known or e.op in ("const", "index"):
+                continue
+            seen.add(e.uid)
+            moving = e.variables()
+            if self.inner in moving or (within and any(isinstance(v, Tap) for v in moving)):
+                inside = within or e.op == "window"
+                left += [(a, inside) for a in reversed(e.args if e.op == "window" else below(e))]
+            else:
+                found.append(e)
+        for step in [*named_steps(found, set(self.scope.known)), *found]:
+            if step.uid not in self.scope.known:
+                self.lines.add(self.scope.declare(step, wished_name(step, self.final)))
 
     def split_columns(self) -> None:
         loops = self.program.cols
@@ -78,6 +97,8 @@ def kernel_of(code_type: type[PointwiseCode], program: Program, types: Types, na
     sizes = Sizes()
     sizes.add("n", total(program.cols))
     name_loops(sizes, program)
+    labels = {f"cols_{len(program.cols) - 2}": "rows", f"cols_{len(program.cols) - 3}": "planes"}
+    sizes.params = {labels.get(name, name): size for name, size in sizes.params.items()}
     several = len(program.cols) > 1
     windows = any(e.op == "window" for e in walk(s.value for s in program.stores))
     code = code_type(program, types, sizes, plan(program, keep=True), Style("", "", False, "", False))

@@ -211,7 +211,8 @@ def _sizes(program: Program, sliding: Sliding) -> Sizes:
     for label, line in zip(labels, sliding.lines, strict=True):
         sizes.add(label, line.reach.end)
     for label, line in zip(labels, sliding.lines, strict=True):
-        sizes.add(f"out_{label}", line.var.size)
+        if line.var.size != line.reach.end:
+            sizes.add(f"out_{label}", line.var.size)
     for k, v in enumerate(sliding.outer):
         if k > 0:
             sizes.add("channels" if len(sliding.outer) == 2 else f"planes_{k}", v.size)

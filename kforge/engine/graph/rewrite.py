@@ -10,7 +10,17 @@ import math
 from collections.abc import Callable
 
 from kforge.engine.graph.ir import INTEGERS, REAL, Builder, Expr
-from kforge.engine.graph.symbols import Poly, Remainder, Size, Var, largest, never_negative, product, remainder
+from kforge.engine.graph.symbols import (
+    Poly,
+    Remainder,
+    Size,
+    Var,
+    counts_up,
+    largest,
+    never_negative,
+    product,
+    remainder,
+)
 
 Rule = Callable[[Builder, str, "tuple[Expr, ...]", str], "Expr | None"]
 RULES: dict[str, Rule] = {}
@@ -128,6 +138,40 @@ def known_choice(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Exp
     if args[0].op == "const":
         return args[1] if args[0].value else args[2]
     return None
+
+
+@rule
+def known_comparison(b: Builder, op: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
+    """i < n is false and i >= n true of integers that cannot be less; |x| < 0 is false of a NaN, too."""
+    if op not in ("lt", "ge"):
+        return None
+    x, y = args
+    if x.dtype == REAL:
+        return b.const(False, "bool") if op == "lt" and _is(y, 0) and _never_negative(x) else None
+    first, second = _as_index(x), _as_index(y)
+    if first is not None and second is not None and counts_up(first - second):
+        return b.const(op == "ge", "bool")
+    least = _least(x)
+    return b.const(op == "ge", "bool") if y.op == "const" and least is not None and least >= int(y.value or 0) else None
+
+
+def _as_index(e: Expr) -> Poly | None:
+    return Poly.of(int(e.value or 0)) if e.op == "const" else e.index if e.op == "index" else None
+
+
+def _least(e: Expr) -> int | None:
+    """What an integer cannot be below, where numbers, indices and clamps say so."""
+    if e.op == "const":
+        return int(e.value or 0)
+    if e.op == "index" and e.index is not None and counts_up(e.index):
+        return 0
+    if e.op != "where":
+        return None
+    test, *choices = e.args
+    bounds = [_least(choice) for choice in choices]
+    if test.op in ("lt", "le") and test.args == (choices[1], choices[0]):  # x < low ? low : x
+        return bounds[0]
+    return None if bounds[0] is None or bounds[1] is None else min(bounds[0], bounds[1])
 
 
 @rule

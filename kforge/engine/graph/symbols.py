@@ -254,6 +254,11 @@ def _least(index: Poly) -> Poly | None:
     return total
 
 
+def counts_up(poly: Poly) -> bool:
+    """Whether it is a sum of what cannot be negative, whatever the sizes are, and of nothing that a kernel computes."""
+    return all(c > 0 for _, c in poly.terms) and not any(isinstance(a, Value) for a in poly.atoms())
+
+
 def _is_index(poly: Poly) -> bool:
     """Whether it is provably no less than zero."""
     if all(c > 0 for _, c in poly.terms):

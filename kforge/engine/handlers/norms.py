@@ -55,11 +55,13 @@ def _rstd(imp: Importer, variance: Tensor, eps: float) -> Tensor:
 def _eval_norm(
     imp: Importer, meta: Meta, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    rank = len(x.shape)
-    shift = _per_channel(imp, mean, rank)
-    scale = _per_channel(imp, _rstd(imp, var, eps), rank)
-    assert shift is not None and scale is not None
-    return _normalised(imp, x, shift, scale, weight, bias, meta.dtype), mean, var
+    """What a channel is multiplied by is one number, which is worked out once."""
+    rank, scale = len(x.shape), _rstd(imp, var, eps)
+    if weight is not None:
+        scale = op(imp, "mul", scale, weight)
+    shift, factor = _per_channel(imp, mean, rank), _per_channel(imp, scale, rank)
+    assert shift is not None and factor is not None
+    return _normalised(imp, x, shift, factor, None, bias, meta.dtype), mean, var
 
 
 @handles("_native_batch_norm_legit", "native_batch_norm")

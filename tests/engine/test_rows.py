@@ -148,6 +148,18 @@ def test_rows_that_are_only_reduced_are_streamed(tmp_path: Path) -> None:
     assert first.constants["BLOCK"] == 128 and not first.limit, "four tiles a row, of any length"
 
 
+@pytest.mark.parametrize(
+    ("cols", "dtype", "wanted"), ((512, "", (64, 4, 2)), (768, "", (96, 4, 2)), (512, ".half()", (64, 8, 1)))
+)
+def test_a_block_holds_its_row_and_no_more(cols: int, dtype: str, wanted: tuple[int, int, int], tmp_path: Path) -> None:
+    """Few short rows are held by blocks whose every vector has columns: BLOCK * VEC * ITEMS is the row's length."""
+    task = function_task("return torch.softmax(x, -1)", f"torch.randn(8, {cols}){dtype}", tmp_path)
+    plan, (program,) = make_plan(task, capture(task))
+    block = next(k for k in kernels_for(program, plan.types, "op", Target()) if k.schedule == "block")
+    assert tuple(block.constants[name] for name in ("BLOCK", "VEC", "ITEMS")) == wanted
+    assert next(held for condition, held in block.tuned if condition == f"cols == {cols}")["BLOCK"] == wanted[0]
+
+
 def test_lengths_beyond_the_captured_ones_get_the_schedule_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,7 +136,7 @@ def _block(program: Program, types: Types, name: str) -> KernelCode:
     classes = [(limit - slack, chosen) for limit, chosen in block_classes(per_thread, vec)]
     cols = captured(program.cols)
     chosen = next((c for limit, c in classes if cols <= limit), classes[-1][1])
-    fit = fitted(cols + slack, vec, *chosen) if cols > WARP_COLUMNS else chosen
+    fit = fitted(cols + slack, vec, *chosen)
     own = [(f"cols == {cols}", fit)] if fit != chosen else []  # not of a class, but of the width that was captured
     constants: dict[str, int | str] = {"BLOCK": fit[0], "VEC": vec, "ITEMS": fit[1]}
     kernel = row_kernel(

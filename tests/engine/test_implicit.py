@@ -180,6 +180,16 @@ def test_windows_side_by_side_are_a_product(after: str, tmp_path: Path) -> None:
     compare(task, candidate, tmp_path)
 
 
+def test_sums_of_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two convolutions that are added one is in memory before the other's kernel, whichever kinds they are."""
+    monkeypatch.setattr(framed, "pays", lambda *_: True)
+    shapes = ((2, 64, 6, 8), (24, 64, 1, 1), (24, 64, 3, 3))
+    given = ", ".join(f"torch.randn({shape}, dtype=torch.bfloat16)" for shape in shapes)
+    body = "return (F.conv2d(x, w) + F.conv2d(x, v, padding=1)).relu()"
+    task = function_task(body, given, tmp_path, "x, w, v")
+    compare(task, written(task, Switches(library=True, implicit=True)), tmp_path)
+
+
 def test_filters_are_moved_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer's filters are moved once, and again when they change."""
     monkeypatch.setattr(framed, "LEAST", 0)

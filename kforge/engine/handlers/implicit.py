@@ -152,7 +152,7 @@ def _walk(imp: Importer, shape: tuple[Poly, ...], dtype: str, images: Tensor, fi
     def at(ctx: Context, index: Index, guard: Guard) -> Expr:
         image, filter, *places = index
         alone = all(len(i.terms) <= 1 for i in index)
-        if ctx.rows or guard is not None or not alone or not all(map(loops_alone, index)):
+        if ctx.rows or guard is not None or not alone or not all(map(loops_alone, index)) or ctx.windows:
             raise Cut(sums)
         k = Poly.of(window.free[0])
         left, right = ctx.value(filters, (filter, k)), ctx.value(images, (image, *places, k))

@@ -33,7 +33,7 @@ def own_product(imp: Importer, meta: Meta, a: Tensor, b: Tensor, spread: bool = 
         share, (*batch, row, col) = (index[0], index[1:]) if shares > 1 else (None, index)
         by_rows = imp.switches.rowwise and shares == 1 and len(ctx.cols) == 1 and col == Poly.of(ctx.cols[0])
         several = len(col.terms) > 1 and not (spread and _side_by_side(col, ctx.cols))
-        if (ctx.rows and not by_rows) or guard is not None or not all(map(_loops, index)) or several:
+        if (ctx.rows and not by_rows) or guard is not None or not all(map(_loops, index)) or several or ctx.windows:
             raise Cut(result)
         k = Poly.of(depth)
         left, right = _element(ctx, a, (*batch, row, k)), _element(ctx, b, (*batch, k, col))

@@ -273,6 +273,10 @@ class Building:
                     return
                 if failure.kind == "raised":
                     self.prepared.expected(form)  # Skip: the reference does not take these inputs either
+                    if case.shape == GIVEN and case.variant and not failure.error:  # what it says is said first
+                        text = failure.text.strip()
+                        said = f"{self._called_on(case)}{text.splitlines()[-1]}\n{text}"
+                        raise Ended(Status.CRASHED, said) from failure
                 raise
 
     def _called_on(self, case: Case) -> str:

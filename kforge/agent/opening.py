@@ -130,7 +130,7 @@ def at_work(
     recorded = asdict(options) | dict(more or {})
     if past is not None:
         past.check(task)
-        session = Session.reopen(options.state, past.folder, recorded, emit)
+        session = Session.reopen(options.state, past.folder, recorded, emit, len(past.events))
     else:
         session = Session(options.state, path, recorded, emit, command)
     parent = bench = None

@@ -41,12 +41,19 @@ class Session:
         sweep_runs(runs, self.index)
 
     @classmethod
-    def reopen(cls, state: Path, folder: Path, options: dict[str, Any], emit: Emit) -> Self:
-        """The run in `folder` goes on in its log. UsageError where there is none, or another process writes it."""
+    def reopen(cls, state: Path, folder: Path, options: dict[str, Any], emit: Emit, known: int | None = None) -> Self:
+        """The run in `folder` goes on in its log. UsageError where there is none, or another process writes it.
+
+        known: how many events were read of it before. Where another process has gone on with it since, what was read is
+        not what is: UsageError.
+        """
         self = cls.__new__(cls)
         with self._opening(state):
             self.log = RunLog(folder)
             events = list(self.log.replay())
+            if known is not None and any(event.kind == "resumed" for event in events[known:]):
+                self.log.close()
+                raise UsageError(f"run {folder.name} went on meanwhile in another process", "run kforge resume again")
             evaluated = [(e.time, e.data["report"]) for e in events if e.kind == "evaluated" and "report" in e.data]
             task = next((str(e.data["task"]) for e in events if e.kind == "run_started"), "")
             with reading(folder.name):

@@ -240,6 +240,18 @@ def test_a_run_that_is_being_written_cannot_go_on(recorded: Opened) -> None:
         Session.reopen(session.folder.parents[1], session.folder, {}, lambda kind, data: None)
 
 
+def test_a_run_that_went_on_elsewhere_is_read_again(recorded: Opened, tmp_path: Path) -> None:
+    """Two resumptions at once: what the second has read of the log is old when the first has ended; a note is not."""
+    run, state = cut(recorded, tmp_path / ".kforge" / "runs", 10_000), tmp_path / ".kforge"
+    known = len(read_past(run).events)
+    with RunLog(run) as log:
+        log.append("message", text="said between two runs", level="info")
+    Session.reopen(state, run, {}, lambda kind, data: None, known).close()
+    with pytest.raises(UsageError, match="went on meanwhile"):
+        Session.reopen(state, run, {}, lambda kind, data: None, known)
+    Session.reopen(state, run, {}, lambda kind, data: None, len(read_past(run).events)).close()
+
+
 def test_the_newest_run_that_was_cut_off_is_meant(tmp_path: Path) -> None:
     """Without a name: not one that came to its end, and none of another command."""
     for name, command_, ended in (("a", "suggest", False), ("b", "suggest", True), ("c", "verify", False)):

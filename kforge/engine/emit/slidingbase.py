@@ -90,6 +90,10 @@ class SlidingBase:
             guard = "inside"
         return f"({guard} ? {text} : {self.types.literal(0, e.dtype)})" if guard else text
 
+    def emit(self) -> str:
+        """The whole body."""
+        raise NotImplementedError
+
     def _place(self) -> None:
         """Where this thread's tile begins."""
         raise NotImplementedError

@@ -44,19 +44,12 @@ def _sliding(program: Program, types: Types, name: str, sliding: Sliding) -> Ker
     """Neighbouring outputs in each thread."""
     sizes = _sizes(program, sliding)
     code = SlidingCode(program, types, sizes, sliding)
-    body = code.emit()
     counts = COUNTS[-len(sliding.lines) :]
-    element_types = template_types(program, types)
     inner = sliding.lines[-1]
     columns = max(1, (8 if _widest(program) == 2 else 4) // (inner.stride & -inner.stride))
     constants: dict[str, int | str] = {"BLOCK": 128, "COLS": columns, "VEC": 16 // _widest(program), "ALIGNED": 1}
     tune: dict[str, tuple[int | str, ...]] = {"BLOCK": (128, 256, 64), "COLS": (8, 4, 2, 1), "VEC": (8, 4, 2, 1)}
     tune["ALIGNED"] = (1, 0)
-    require = {
-        "COLS": "COLS == 1 or VEC > 1",
-        "VEC": " and ".join(["VEC == 1 or " + _together(code, types, inner.stride)]),
-    }
-    require["ALIGNED"] = "ALIGNED == 0 or " + _aligned(program, types, sizes, sliding)
     rows = {"ROWS": (8, 4, 2, 1), "DEPTHS": (2, 4, 1)}
     if columns > 4:
         rows["ROWS"] = (4, 8, 2, 1)
@@ -66,34 +59,68 @@ def _sliding(program: Program, types: Types, name: str, sliding: Sliding) -> Ker
         constants["BLOCK"] = 256
     for count in counts[:-1]:
         constants[count], tune[count] = rows[count][0], rows[count]
-    constants["WIDE"], tune["WIDE"] = 0, (0, 1)
-    strips = _strips(sizes, sliding, counts)
-    require["WIDE"] = f"WIDE == 1 or {strips} + BLOCK <= 4294967295{_planes(sizes, sliding)}"
+    what = "a convolution" if sliding.weight is not None else "pooling"
+    across = " in every line of its tile" if len(counts) > 1 else ""
+    return _built(
+        code,
+        name,
+        "window",
+        f"{what} in one kernel: each thread computes neighbouring outputs from lines that it reads once",
+        constants,
+        tune,
+        counts,
+        note=f"// Warps take strips of 32 * COLS neighbouring outputs: each thread computes COLS of them{across}.\n",
+        require={
+            "COLS": "COLS == 1 or VEC > 1",
+            "VEC": "VEC == 1 or " + _together(code, types, inner.stride),
+            "ALIGNED": "ALIGNED == 0 or " + _aligned(program, types, sizes, sliding),
+        },
+    )
+
+
+def _built(
+    code: SlidingBase,
+    name: str,
+    schedule: str,
+    idea: str,
+    constants: dict[str, int | str],
+    tune: dict[str, tuple[int | str, ...]],
+    counts: tuple[str, ...],
+    require: dict[str, str],
+    note: str = "",
+) -> KernelCode:
+    """The kernel of a body; WIDE, which all have, is added. counts: outputs of a tile along each line; note: above it.
+
+    Template parameters are the types, then the constants in their order.
+    """
+    program, sizes = code.program, code.sizes
+    constants, tune = constants | {"WIDE": 0}, tune | {"WIDE": (0, 1)}
+    strips, warps = _strips(sizes, code.sliding, counts), code.shares_blocks
     size_types = {s: "long long" if s == "planes" else "int" for s in sizes.params}
+    element_types = template_types(program, code.types)
     text = render(
-        "cuda/window.cu.j2",
+        "cuda/gather.cu.j2",
         name=name,
         types=element_types,
-        counts=[c for c in counts if c != "COLS"],
-        parameters=parameters(program, types, size_types),
-        real=types.scalar(sliding.window.dtype),
-        body=body,
+        counts=list(constants),
+        parameters=parameters(program, code.types, size_types),
+        body=code.emit(),
     )
-    what = "a convolution" if sliding.weight is not None else "pooling"
+    fits = f"{strips}{' + BLOCK' if warps else ''} <= 4294967295{_planes(sizes, code.sliding)}"
     return KernelCode(
         name=name,
         program=program,
-        schedule="window",
-        idea=f"{what} in one kernel: each thread computes neighbouring outputs from lines that it reads once",
-        text=text,
-        template=(*element_types, "BLOCK", "COLS", "VEC", "ALIGNED", *(c for c in counts if c != "COLS"), "WIDE"),
-        helpers=frozenset(code.helpers | {"index", "offset", "pack", "interleave"}),
+        schedule=schedule,
+        idea=idea,
+        text=note + text,
+        template=(*element_types, *constants),
+        helpers=frozenset(code.helpers | {"index", "offset", "pack", *(["interleave"] if warps else [])}),
         sizes=dict(sizes.params),
-        grid=f"ceil_div({strips}, BLOCK // 32)",
+        grid=f"ceil_div({strips}, BLOCK // 32)" if warps else strips,
         block="BLOCK",
         constants=constants,
         tune=tune,
-        require=require,
+        require={**require, "WIDE": f"WIDE == 1 or {fits}"},
         size_types=size_types,
     )
 
@@ -107,7 +134,6 @@ def _neighbours(program: Program, types: Types, name: str, sliding: Sliding) -> 
     """Each element in one lane."""
     sizes = _sizes(program, sliding)
     code = NeighbourCode(program, types, sizes, sliding)
-    body = code.emit()
     counts = COUNTS[-len(sliding.lines) : -1]
     inner = sliding.lines[-1]
     columns = max(1, 16 // _widest(program) // inner.stride)
@@ -118,39 +144,18 @@ def _neighbours(program: Program, types: Types, name: str, sliding: Sliding) -> 
     for count in counts:
         tune[count] = rows if count == "ROWS" else (2, 4, 1)
         constants[count] = tune[count][0]
-    constants["WIDE"], tune["WIDE"] = 0, (0, 1)
-    strips = _strips(sizes, sliding, (*counts, outputs_of_warp(inner)))
-    size_types = {s: "long long" if s == "planes" else "int" for s in sizes.params}
-    element_types = template_types(program, types)
-    names = ["BLOCK", "COLS", "VECTOR", "ALIGNED", *counts, "WIDE"]
-    text = render(
-        "cuda/gather.cu.j2",
-        name=name,
-        types=element_types,
-        counts=names,
-        parameters=parameters(program, types, size_types),
-        body=body,
-    )
+
     vector = _together(code, types, 0).replace("VEC", f"(COLS * {inner.stride})" if inner.stride > 1 else "COLS")
-    return KernelCode(
-        name=name,
-        program=program,
-        schedule="lanes",
-        idea="pooling in one kernel: each element is loaded by one lane, and lanes give each other their columns",
-        text=text,
-        template=(*element_types, *names),
-        helpers=frozenset(code.helpers | {"index", "offset", "pack", "interleave"}),
-        sizes=dict(sizes.params),
-        grid=f"ceil_div({strips}, BLOCK // 32)",
-        block="BLOCK",
-        constants=constants,
-        tune=tune,
-        require={
-            "VECTOR": f"VECTOR == 0 or {vector}",
-            "ALIGNED": "ALIGNED == 0 or " + _aligned(program, types, sizes, sliding),
-            "WIDE": f"WIDE == 1 or {strips} + BLOCK <= 4294967295{_planes(sizes, sliding)}",
-        },
-        size_types=size_types,
+    aligned = _aligned(program, types, sizes, sliding)
+    return _built(
+        code,
+        name,
+        "lanes",
+        "pooling in one kernel: each element is loaded by one lane, and lanes give each other their columns",
+        constants,
+        tune,
+        (*counts, outputs_of_warp(inner)),
+        require={"VECTOR": f"VECTOR == 0 or {vector}", "ALIGNED": f"ALIGNED == 0 or {aligned}"},
     )
 
 
@@ -158,7 +163,6 @@ def _columns(program: Program, types: Types, name: str, sliding: Sliding) -> Ker
     """Down the columns first, then along the rows."""
     sizes = _sizes(program, sliding)
     code = ColumnsCode(program, types, sizes, sliding)
-    body = code.emit()
     counts = COUNTS[-len(sliding.lines) : -1]
     inner = sliding.lines[-1]
     large = any(line.extent > 16 for line in sliding.lines[:-1])
@@ -168,38 +172,17 @@ def _columns(program: Program, types: Types, name: str, sliding: Sliding) -> Ker
         apart = all(line.stride >= line.extent for line in sliding.lines)  # no line is read twice
         tune[count] = (1,) if large else (1, 2) if apart or count == "DEPTHS" else (4, 2, 1)
         constants[count] = tune[count][0]
-    constants["WIDE"], tune["WIDE"] = 0, (0, 1)
-    strips = _strips(sizes, sliding, (*counts, outputs_of(inner)))
-    size_types = {s: "long long" if s == "planes" else "int" for s in sizes.params}
-    element_types = template_types(program, types)
-    text = render(
-        "cuda/gather.cu.j2",
-        name=name,
-        types=element_types,
-        counts=["BLOCK", "VEC", *counts, "WIDE"],
-        parameters=parameters(program, types, size_types),
-        body=body,
-    )
     unaligned = inner.stride > 1 and inner.reach.end.hint() % 2 == 1
     first = inner.stride >= 4 or unaligned or sliding.taps > MOST
-    return KernelCode(
-        name=name,
-        program=program,
-        schedule="columns_first" if first else "columns_then",
-        idea="pooling in one kernel: columns of a stretch first, then each output from the columns that it reaches",
-        text=text,
-        template=(*element_types, "BLOCK", "VEC", *counts, "WIDE"),
-        helpers=frozenset(code.helpers | {"index", "offset", "pack"}),
-        sizes=dict(sizes.params),
-        grid=strips,
-        block="BLOCK",
-        constants=constants,
-        tune=tune,
-        require={
-            "VEC": "VEC == 1 or " + _together(code, types, 0),
-            "WIDE": f"WIDE == 1 or {strips} <= 4294967295{_planes(sizes, sliding)}",
-        },
-        size_types=size_types,
+    return _built(
+        code,
+        name,
+        "columns_first" if first else "columns_then",
+        "pooling in one kernel: columns of a stretch first, then each output from the columns that it reaches",
+        constants,
+        tune,
+        (*counts, outputs_of(inner)),
+        require={"VEC": "VEC == 1 or " + _together(code, types, 0)},
     )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 PACKAGE = Path(__file__).resolve().parent.parent / "kforge"
 
 # From the ground up: a room may import itself and the rooms before it.
@@ -123,7 +125,9 @@ def test_every_module_says_what_it_owns() -> None:
 def _loaded(code: str) -> set[str]:
     """Top-level modules that a fresh interpreter holds after running `code`."""
     program = f"import sys\n{code}\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     return set(done.stderr.split())
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from kforge import __version__, resources
 from kforge.errors import MissingError
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -47,7 +48,7 @@ def test_data_of_an_install_is_inside_the_package(tmp_path: Path, monkeypatch: p
 def test_wheel_holds_every_file_that_is_needed(tmp_path: Path) -> None:
     """The wheel has each source and data file of the package, templates/ and skills/, and nothing of the tests."""
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=PATIENCE_S)
     (wheel,) = tmp_path.glob("kforge_cuda-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {str(p.relative_to(ROOT)) for p in (ROOT / "kforge").rglob("*") if p.is_file() and _is_source(p)}
@@ -113,7 +114,7 @@ def test_bootstrap_uses_the_standard_library_only() -> None:
 def test_bootstrap_without_a_command_says_how() -> None:
     """`python3 bootstrap.py` prints both commands and exits with 2, installing nothing."""
     done = subprocess.run(
-        [sys.executable, ROOT / "bootstrap.py"], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, ROOT / "bootstrap.py"], capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     assert done.returncode == 2
     assert "bootstrap.py suggest examples/softmax.py" in done.stdout and "bootstrap.py test" in done.stdout
@@ -136,7 +137,7 @@ def test_readme_help_texts_are_those_of_the_commands() -> None:
     for command, text in blocks:
         program = [sys.executable, "-m", "kforge", *command.split()[1:]]
         env = {"PATH": "/usr/bin:/bin", "COLUMNS": "80", "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60, env=env)
+        done = subprocess.run(program, capture_output=True, text=True, check=True, timeout=PATIENCE_S, env=env)
         assert text == done.stdout, f"README: the text of `{command}` has changed"
 
 

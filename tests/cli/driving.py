@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 ENV = {key: value for key, value in os.environ.items() if not key.startswith("KFORGE_")}
 ENV["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
 
@@ -23,7 +25,7 @@ def kforge(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProces
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
         stdin=subprocess.DEVNULL,
     )
 

@@ -17,6 +17,7 @@ from kforge.worker import wire
 from kforge.worker.manifest import manifest
 from kforge.worker.parcel import candidate_as_json, pack_task, read_candidate
 from tests import scaling
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +31,7 @@ def kforge(*arguments: str, cwd: Path, given: bytes = b"") -> subprocess.Complet
     """Runs the command on the emulator, with the cache of this test run."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "KFORGE_DEVICE": "cpu", "KFORGE_PLAN": "quick"}
     command = [sys.executable, "-m", "kforge", *arguments]
-    return subprocess.run(command, cwd=cwd, env=env, input=given, capture_output=True, check=False, timeout=180)
+    return subprocess.run(command, cwd=cwd, env=env, input=given, capture_output=True, check=False, timeout=PATIENCE_S)
 
 
 def lines(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:

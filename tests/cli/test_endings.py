@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.driving import ENV, kforge, last_object
+from tests.patience import PATIENCE_S
 
 PROGRAM = """
 import atexit, errno, hashlib, os, signal, sys, threading, time, typer
@@ -30,11 +31,11 @@ def work(out: output.Output, how: str, json: options.Json = False, events: optio
     out.event("message", {"text": "begun"})
     if how == "sleep":
         output.narrate("ready")
-        time.sleep(60)
+        time.sleep(3600)
     if how == "swallow":
         try:
             output.narrate("ready")
-            time.sleep(60)
+            time.sleep(3600)
         except BaseException:
             raise ImportError("cannot load module more than once per process") from None
     if how == "crash":
@@ -51,13 +52,13 @@ def work(out: output.Output, how: str, json: options.Json = False, events: optio
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         output.narrate("ready")
-        time.sleep(60)
+        time.sleep(3600)
     if how == "compiled":
         output.narrate("ready")
-        hashlib.pbkdf2_hmac("sha256", b"one call", b"of compiled code", 10**9)
+        hashlib.pbkdf2_hmac("sha256", b"one call", b"of compiled code", 2 * 10**9)
     if how == "late":
         atexit.register(lambda: print("late", flush=True))
-        threading.Thread(target=lambda: time.sleep(600)).start()
+        threading.Thread(target=lambda: time.sleep(3600)).start()
     if how == "closed":
         sys.stdout.close()
         sys.stderr.close()
@@ -114,7 +115,7 @@ def test_interrupts_end_with_130_and_one_object(tmp_path: Path, how: str, number
     while process.stderr.readline() != "ready\n":
         assert process.poll() is None
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     value = last_object(out)
     assert (value["exit_code"], value["error"]["kind"]) == (130, "interrupted")
@@ -134,7 +135,7 @@ def test_interrupts_end_with_130_and_one_object(tmp_path: Path, how: str, number
 def test_every_failure_ends_with_one_object(tmp_path: Path, how: str, message: str) -> None:
     """A fault of ours, an exit called by user code, a build error, a full disk, a death without a word: exit code 1
     and the reason as an object."""
-    out, err = start(tmp_path, how, "--json").communicate(timeout=30)
+    out, err = start(tmp_path, how, "--json").communicate(timeout=PATIENCE_S)
     value = last_object(out)
     assert value["exit_code"] == 1 and message in value["error"]["message"]
     assert "error: " in err and "\x1b" not in err
@@ -146,13 +147,13 @@ def test_every_failure_ends_with_one_object(tmp_path: Path, how: str, message: s
 def test_what_user_code_leaves_behind_changes_nothing(tmp_path: Path, how: str) -> None:
     """Threads that never end, functions at exit, closed streams, floods: one object, exit code 0, and an end."""
     process = start(tmp_path, how, "--json")
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert (out, process.returncode) == ('{"schema":2,"ok":true,"exit_code":0}\n', 0)
 
 
 def test_what_is_no_exception_is_one_line(tmp_path: Path) -> None:
     """A BaseException of the user's own ends with exit code 2 and no traceback."""
-    out, err = start(tmp_path, "odd", "--json").communicate(timeout=30)
+    out, err = start(tmp_path, "odd", "--json").communicate(timeout=PATIENCE_S)
     assert last_object(out)["exit_code"] == 2
     assert err.splitlines()[-1] == "error: code that was run raised Odd: odd" and "Traceback" not in err
 
@@ -166,7 +167,7 @@ def test_a_stop_ends_what_does_not_listen(tmp_path: Path, how: str, number: sign
     while process.stderr.readline() != "ready\n":
         assert process.poll() is None
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130 and last_object(out)["error"]["kind"] == "interrupted"
 
 
@@ -178,19 +179,19 @@ def test_the_worker_ends_with_its_guard(tmp_path: Path) -> None:
         assert process.poll() is None
     process.kill()
     assert last_object(process.stdout.read())["error"]["kind"] == "interrupted"  # read to its end: nobody holds it
-    process.wait(timeout=30)
+    process.wait(timeout=PATIENCE_S)
 
 
 def test_what_user_code_prints_is_narration(tmp_path: Path) -> None:
     """Data and only data on stdout: prints of user code go to stderr."""
-    out, err = start(tmp_path, "fine", "--json").communicate(timeout=30)
+    out, err = start(tmp_path, "fine", "--json").communicate(timeout=PATIENCE_S)
     assert out == '{"schema":2,"ok":true,"exit_code":0}\n'
     assert "noise from user code" in err
 
 
 def test_events_stream_before_the_result(tmp_path: Path) -> None:
     """--events gives one object a line, the result last."""
-    out, _ = start(tmp_path, "fine", "--events").communicate(timeout=30)
+    out, _ = start(tmp_path, "fine", "--events").communicate(timeout=PATIENCE_S)
     assert [json.loads(line) for line in out.splitlines()] == [
         {"event": "message", "data": {"text": "begun"}},
         {"schema": 2, "ok": True, "exit_code": 0},
@@ -204,7 +205,7 @@ def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     assert process.stdout.readline() == "line 0\n"
     process.stdout.close()
     err = process.stderr.read()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
     assert "Traceback" not in err and "BrokenPipe" not in err
 
 
@@ -214,7 +215,7 @@ def test_closed_stderr_is_no_failure(tmp_path: Path) -> None:
     assert process.stdout is not None and process.stderr is not None
     process.stderr.close()
     assert process.stdout.read() == '{"schema":2,"ok":true,"exit_code":0}\n'
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
 
 
 def shell(tmp_path: Path, how: str, redirections: str) -> subprocess.CompletedProcess[str]:
@@ -222,7 +223,7 @@ def shell(tmp_path: Path, how: str, redirections: str) -> subprocess.CompletedPr
     (tmp_path / "program.py").write_text(PROGRAM)
     line = f"{sys.executable} program.py {how} {redirections}"
     return subprocess.run(
-        ["bash", "-c", line], cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False, timeout=60
+        ["bash", "-c", line], cwd=tmp_path, env=ENV, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "export"))
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +27,7 @@ def kforge(*arguments: str, cwd: Path) -> tuple[int, dict[str, Any], str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 
 TASK = """
@@ -41,7 +43,7 @@ def suggest(folder: Path, *options: str, **parts: str) -> tuple[subprocess.Compl
     (folder / "op.py").write_text(text, encoding="utf-8")
     env = os.environ | {"PYTHONPATH": str(ROOT), "KFORGE_DEVICE": "cpu"}
     command = [sys.executable, "-m", "kforge", "suggest", "op.py", "--plan", "quick", "--json", *options]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=180)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.stdout, done.stderr
     value = json.loads(done.stdout.splitlines()[-1])
     assert value["exit_code"] == done.returncode and done.stdout.count("\n") == 1
@@ -73,7 +75,7 @@ def test_code_that_tampers_with_the_interpreter(tmp_path: Path) -> None:
     """Threads, functions at exit, an empty sys.path, a working folder that is gone, closed streams, a fork: the run
     ends as it would have, and files come where the command was started."""
     top = """
-threading.Thread(target=lambda: time.sleep(600)).start()
+threading.Thread(target=lambda: time.sleep(3600)).start()
 atexit.register(lambda: print("LATE", flush=True))
 sys.path.clear()
 gone = tempfile.mkdtemp()

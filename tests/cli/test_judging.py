@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests import scaling
+from tests.patience import PATIENCE_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +28,7 @@ def kforge(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Runs the command on the CPU, with the cache of this test run."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "KFORGE_DEVICE": "cpu"}
     command = [sys.executable, "-m", "kforge", *arguments]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=180)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def last_object(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -170,12 +171,20 @@ def test_interrupt_keeps_the_run(project: Path) -> None:
     while "candidate " not in (line := process.stderr.readline()):
         assert line, "the run ended before it proposed anything"
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: every process of the group
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     value = json.loads(out.splitlines()[-1])
     assert (value["exit_code"], value["error"]["kind"]) == (130, "interrupted")
     assert "Traceback" not in err
     (run,) = last_object(kforge("runs", "list", "--json", cwd=project))["runs"]
     assert run["exit_code"] == 130
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)  # nothing of the run is left
+    until(lambda: not there(process.pid))  # nothing of the run is left
+
+
+def there(group: int) -> bool:
+    """Whether a process of this group is."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -12,6 +12,7 @@ import pytest
 
 from kforge.cli.progress import Progress, describe
 from kforge.store.events import RunLog
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,9 @@ def test_runs_show_adds_up_calls_tokens_and_money(tmp_path: Path) -> None:
             log.append("evaluated", candidate=f"{call:016x}", status="wrong")
         log.append("evaluated", candidate="a" * 16, status="verified")
     show = [sys.executable, "-m", "kforge", "runs", "show", log.id]
-    done = subprocess.run(show, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(show, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert "2 model calls, 200 tokens in (100 cached), 40 out, 0.5 USD; 3 evaluations" in done.stdout
-    done = subprocess.run([*show, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [*show, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert '"usd":0.5' in done.stdout.splitlines()[-1]

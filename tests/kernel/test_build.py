@@ -14,6 +14,7 @@ from kforge.kernel.build import COMPILERS, BuildRequest, build, nvcc, nvrtc, rea
 from kforge.kernel.build.request import parse_resources
 from kforge.kernel.occupancy import occupancy
 from kforge.kernel.prepare import literal, prepare, substitute
+from tests.patience import PATIENCE_S
 
 TEMPLATE = """\
 #include <cuda_fp16.h>
@@ -200,7 +201,7 @@ def test_two_processes_build_once(cache: Path, root: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(root)}
     command = [sys.executable, "-c", script, str(source)]
     runs = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    answers = [run.communicate(timeout=120)[0].split() for run in runs]
+    answers = [run.communicate(timeout=PATIENCE_S)[0].split() for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
     assert answers[0][0] == answers[1][0]
     assert sorted(a[1] for a in answers) == ["False", "True"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kforge.engine.calls.backends import Form, backend
 from kforge.engine.proposing import propose
@@ -42,6 +44,18 @@ def fused(task: Task, arch: str = "sm_90a") -> list[Candidate]:
     """The first of the candidates that call torch's attention."""
     found = propose(task, capture(task), arch=arch, device="cpu")
     return list(islice((c for c in found if "scaled_dot_product_attention(" in c.files["op_kforge.py"]), 1))
+
+
+class Operators(TorchDispatchMode):
+    """The names of the operators that run inside of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
 
 
 def special(call: Call, places: dict[int, tuple[tuple[int, ...], float]]) -> Call:
@@ -146,6 +160,42 @@ def test_stored_mask(tmp_path: Path) -> None:
     wanted = task.run(reference, call)
     assert wanted[:, 7].isnan().all()
     assert torch.allclose(task.run(model, call), wanted, atol=1e-5, equal_nan=True)
+
+
+LEARNED = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(4, 20, 20))
+
+    def forward(self, q, k, v):
+        return torch.softmax(q @ k.transpose(-2, -1) / 4 + self.bias, -1) @ v
+
+
+def get_inputs():
+    return [torch.randn(2, 4, 20, 16) for _ in range(3)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_learned_bias(tmp_path: Path) -> None:
+    """A bias that is a parameter, which asks for gradients, leaves the call to torch's fused kernel."""
+    task = task_from(LEARNED, tmp_path)
+    candidate = fused(task)[0]
+    compare(task, candidate, tmp_path)
+    model = load_model(candidate, tmp_path)()
+    assert model.bias.requires_grad
+    with Operators() as ran, torch.no_grad():
+        model(*task.make_call().args)
+    assert "_scaled_dot_product_flash_attention_for_cpu" in ran.names
+    assert not ran.names & {"bmm", "_safe_softmax", "add", "mul"}
 
 
 def test_torchs_own(tmp_path: Path) -> None:

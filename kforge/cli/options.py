@@ -164,6 +164,10 @@ def read_candidate_path(path: Path) -> Path:
         return found[0]
     if not path.is_file():
         raise UsageError(f"no such file: {path}", "give the module, e.g. kforge_out/softmax/softmax_kforge.py")
+    if path.suffix != ".py":
+        module = path.with_suffix(".py")
+        hint = f"it reads its CUDA sources itself: give {module}" if module.is_file() else "it reads its sources itself"
+        raise UsageError(f"{path.name} is not the candidate's Python module", hint)
     if path.name.endswith("_settings.py") and b"ModelNew" not in path.read_bytes():
         hint = "import its class Settings where you use the reference; kernels are in *_kforge.py"
         raise UsageError(f"{path.name} holds settings of torch and no kernel", hint)

@@ -57,6 +57,18 @@ def test_settings_are_no_candidate(tmp_path: Path, command: str) -> None:
     assert done.returncode == 2 and "op_settings.py holds settings of torch and no kernel" in done.stderr
 
 
+@pytest.mark.parametrize(("beside", "hint"), [(True, "give op_kforge.py"), (False, "reads its sources itself")])
+def test_a_candidates_cuda_source_is_no_module(tmp_path: Path, beside: bool, hint: str) -> None:
+    """Who gives the .cu is told which file to give, before anything is judged."""
+    (tmp_path / "op.py").write_text("")
+    (tmp_path / "op_kforge.cu").write_text("// 0x")
+    if beside:
+        (tmp_path / "op_kforge.py").write_text("")
+    done = kforge("verify", "op.py", "op_kforge.cu", cwd=tmp_path)
+    assert done.returncode == 2 and "op_kforge.cu is not the candidate's Python module" in done.stderr
+    assert hint in done.stderr
+
+
 def test_errors_without_json_leave_stdout_empty(tmp_path: Path) -> None:
     """Data only on stdout: an error says nothing there unless an object was asked for."""
     done = kforge("suggest", cwd=tmp_path)

@@ -236,6 +236,21 @@ def test_tools_are_asked_by_the_class_of_the_task(kind: Kind, measured: str, ask
     assert names == asked | {Affinity.ALL.value}
 
 
+def test_small_inputs_hide_no_access_that_is_apart() -> None:
+    """What the emulator can hold is shorter than a launch: there, too, scattered access is told, as worth little."""
+    recorded = _read(FIXTURES / "uncoalesced_fault.json")
+    small = replace(recorded, stage=replace(STAGE, kind=Kind.LATENCY))
+    (found,) = [f for f in analyse(small) if f.tool == "uncoalesced"]
+    assert found.severity is Severity.MINOR and found.gain[1] == 1.3
+    assert any("larger ones do not" in fact for fact in found.evidence)
+    large = replace(recorded, stage=replace(STAGE, kind=Kind.MEMORY))
+    (found,) = [f for f in analyse(large) if f.tool == "uncoalesced"]
+    assert found.severity is Severity.CRITICAL and found.gain[1] > 2
+    assert not any("larger ones do not" in fact for fact in found.evidence)
+    fused = replace(recorded, stage=replace(STAGE, kind=Kind.COMPUTE))
+    assert not [f for f in analyse(fused) if f.tool == "uncoalesced"]
+
+
 def test_kernels_that_were_not_launched_are_left_out() -> None:
     """A variant of the kernel for other shapes costs nothing in this call."""
     spilled = replace(_kernel(), name="b", spill_bytes=64, launches=0)

@@ -100,3 +100,10 @@ def test_empty_reductions(tmp_path: Path) -> None:
     task = function_task("return x.sum(1), x.prod(1), x.mean(1)", "torch.randn(4, 6, 8)", tmp_path)
     calls = [Call((torch.randn(s),)) for s in ((0, 6, 8), (4, 0, 8), (4, 6, 0))]
     compare(task, proposals(task)[0], tmp_path, calls)
+
+
+def test_single_numbers(tmp_path: Path) -> None:
+    """A tensor without dimensions is an input like any other, also where there is no other; its index is zero."""
+    body = "return x * 2 + 1, x.mean() + x.argmax(), x.norm(), x.cumsum(0), torch.stack([x, x.exp()]), x.repeat(2, 3)"
+    task = function_task(body, "torch.randn(())", tmp_path)
+    compare(task, proposals(task)[0], tmp_path)

@@ -48,6 +48,11 @@ CASES = [
         f"{IMAGES}, torch.tensor([1, 0, 1])",
         "x, i",
     ),
+    (
+        "return [F.interpolate(x, (5, 9), mode=m) for m in ('bicubic', 'nearest-exact')], F.pad(x, (1, 2, 1, 1), 'reflect')",
+        IMAGES,
+        "x",
+    ),
     ("return x.transpose(1, 2)[i]", f"{IMAGES}, torch.tensor([[1, 0, 1], [0, 1, 1]])", "x, i"),
     ("return F.batch_norm(x.logcumsumexp(0), None, None, training=True)", IMAGES, "x"),
     ("v = x * 2\nreturn v, v[:, None].expand(-1, 3, -1), x.amax(-1, True).expand_as(x)", "torch.randn(6, 5)", "x"),

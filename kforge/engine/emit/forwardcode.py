@@ -97,7 +97,8 @@ def forward_lines(
     for p in plan.pieces:
         if p.buffer.kind == "input" and p.buffer.name in used and p.buffer.shape and not p.buffer.order:
             lines.append(f"{p.buffer.name} = {p.buffer.name}.contiguous()")
-    device = next((b.name for b in host.tensors if b.name in used), None)
+    tensors_given = [*host.tensors, *(b for b in given if not b.shape)]  # single numbers last: they may lie elsewhere
+    device = next((b.name for b in tensors_given if b.name in used), None)
     if device is None:
         raise NoCandidate("no output depends on what an input holds: there is nothing to compute", operator="constants")
     ways = dict(zip(plan.parts.calls, calls, strict=True))

@@ -25,6 +25,8 @@ IMAGES = {
     "upsample_bilinear2d": 4,
     "upsample_bicubic2d": 4,
     "upsample_trilinear3d": 5,
+    "_upsample_nearest_exact2d": 4,
+    "_upsample_nearest_exact3d": 5,
     "_upsample_bilinear2d_aa": 4,
     "_upsample_bicubic2d_aa": 4,
     "max_unpool2d": 4,

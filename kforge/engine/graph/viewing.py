@@ -72,7 +72,7 @@ def lay_out(node: Any, packet: str, result: Any, args: Sequence[Any], kwargs: Ma
                 t.format = args[0].format
         elif packet == "cat":
             t.layout = _cat(t, *args)
-        elif packet == "index":
+        elif packet == "index" and str(node.meta.get("original_aten", node.target)).startswith("aten.index."):
             t.layout = _index(t, *args)
         elif packet in HANDLERS and packet != "sort":
             pointwise = torch.Tag.pointwise in node.target.tags

@@ -52,13 +52,6 @@ def test_dtype_of_a_result_is_named(tmp_path: Path) -> None:
     assert "uint16" in caught.value.message
 
 
-def test_a_product_over_nothing_ends(tmp_path: Path) -> None:
-    """A depth without elements has no operand to read: said at once, whatever is made of the product's rows."""
-    with pytest.raises(NoCandidate, match="operand x has no elements"):
-        inputs = "torch.randn(3, 0).half(), torch.randn(0, 5).half()"
-        proposals(function_task("return torch.logsumexp(x @ w, -1)", inputs, tmp_path, "x, w"))
-
-
 def test_a_chain_too_long_for_one_expression(tmp_path: Path) -> None:
     """Thousands of operators in a row end in one clear line, not in Python's recursion limit."""
     body = "for _ in range(2000):\n    x = x * 1.0001 + 0.1\nreturn x"

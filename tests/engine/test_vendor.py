@@ -112,3 +112,12 @@ def test_integer_product_is_named(tmp_path: Path) -> None:
     body, inputs = "return x @ w + 1", "torch.ones(4, 6, dtype=torch.int64), torch.ones(6, 4, dtype=torch.int64)"
     with pytest.raises(NoCandidate, match="int64"):
         proposals(function_task(body, inputs, tmp_path, "x, w"))
+
+
+def test_a_product_over_nothing(tmp_path: Path) -> None:
+    """A depth without elements makes a product of zeros: the log of the number of columns, by each candidate."""
+    task = function_task(
+        "return torch.logsumexp(x @ w, -1)", "torch.randn(3, 0).half(), torch.randn(0, 5).half()", tmp_path, "x, w"
+    )
+    for k, candidate in enumerate(proposals(task)):
+        compare(task, candidate, tmp_path / str(k))

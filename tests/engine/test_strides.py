@@ -49,7 +49,8 @@ CASES = [
         "x, i",
     ),
     (
-        "return [F.interpolate(x, (5, 9), mode=m) for m in ('bicubic', 'nearest-exact')], F.pad(x, (1, 2, 1, 1), 'reflect')",
+        "return [F.interpolate(x, (5, 9), mode=m) for m in ('bicubic', 'nearest-exact')],"
+        " F.pad(x, (1, 2, 1, 1), 'reflect')",
         IMAGES,
         "x",
     ),

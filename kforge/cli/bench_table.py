@@ -46,10 +46,12 @@ class Gate:
 def compared(paths: Sequence[Path], **asked: Any) -> tuple[str, list[Item]]:
     """A title, and what is to be judged. asked: plan, arch, energy of every job."""
     from kforge.environment.batch import make_job
-    from kforge.environment.suite import find_pairs
+    from kforge.environment.suite import find_pairs, lone_tasks
     from kforge.worker.parcel import pack_task
 
     if len(paths) == 1 and paths[0].is_dir():
+        if alone := [name for name, _ in lone_tasks(paths[0])]:
+            output.narrate(f"left out, without a candidate: {', '.join(alone)}; with --out the engine is asked for one")
         found = [(pair.name, pair.group, pack_task(pair.op), pair.module) for pair in find_pairs(paths[0])]
         title = str(paths[0])
     elif len(paths) > 1 and paths[0].suffix == ".py" and not paths[0].is_dir():

@@ -249,6 +249,12 @@ class Pool:
     def small(self) -> bool:
         return self.draws > 0 and self.count < SMALL * self.draws
 
+    def beyond_bound(self, candidate: torch.Tensor, baseline: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+        """Where an answer breaks (b): bool, of the output's shape."""
+        unit = ulp(expected.nan_to_num(0.0, 0.0, 0.0), self.dtype)
+        error = _error(candidate, expected, also=baseline)
+        return error - (LONE if self.lone else 1) * unit > self.limits.max * self.baseline_max
+
     def judge(self) -> Outcome:
         """Masks, then (b), (a), (c). None while a small output still lacks draws."""
         if self._masks:

@@ -13,6 +13,7 @@ from kforge.environment.preparation import Prepared
 from kforge.environment.provenance import EQUAL, judge_discrete
 from kforge.environment.randomness import judge as judge_draw
 from kforge.environment.report import Error
+from kforge.environment.spots import spots
 from kforge.environment.structure import Problem
 
 if TYPE_CHECKING:
@@ -107,7 +108,10 @@ class Values:
             outcome = pool.judge()
         if not worst or draw.candidate_max > worst["draw"].candidate_max or outcome.passed is False:
             worst |= {"path": path, "draw": draw}
-        return outcome.detail if outcome.passed is False else ""
+        if outcome.passed is not False:
+            return ""
+        where = "" if pool.masks_differ else spots(pool.beyond_bound(_real(answer), _real(right), exact))
+        return outcome.detail + (f"; wrong by more than that: {where}" if where else "")
 
     def _astray(self, case: Case, path: str, output: tuple[Expected, int], answer: torch.Tensor, pool: Pool) -> str:
         """What is wrong with an answer that the baseline's error says nothing of, on the task's own inputs; or ""."""

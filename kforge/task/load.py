@@ -115,7 +115,8 @@ def find_reference(namespace: dict[str, Any], file: Path) -> tuple[Form, Callabl
     if not kernels:
         if isinstance(model, type):
             raise TaskError(f"{file.name}: no reference found: class Model is not a torch.nn.Module", HOW)
-        raise TaskError(f"{file.name}: no reference found", HOW)
+        how = "it defines ModelNew, so it is a candidate: op.py comes first" if "ModelNew" in namespace else HOW
+        raise TaskError(f"{file.name}: no reference found", how)
     names = [n for n, value in namespace.items() if _is_launcher(n, value, file)]
     names = names or [name for name, form in kernels.items() if form is Form.HELION]
     if not names:

@@ -88,12 +88,14 @@ def test_a_worker_answers_by_lines(suite: Path) -> None:
 
 def test_a_suite_and_its_gate(suite: Path) -> None:
     """A table with statuses and classes, exit code 1 because one is wrong; saved, repaired, spoilt: the gate passes
-    what is no worse and names the one that is."""
+    what is no worse and names the one that is. A task without a candidate is named as left out."""
+    (suite / "maps" / "alone.py").write_text(TASK)
     done = kforge("bench", ".", "--save", "good.json", cwd=suite)
     text = done.stdout.decode()
     assert done.returncode == 1, done.stderr
     assert "maps/right  verified" in text and "maps/wrong  wrong" in text and "1 of 2 verified" in text
     assert b"no GPU: candidates are checked on the emulator and not timed" in done.stderr
+    assert b"left out, without a candidate: maps/alone; with --out the engine is asked for one" in done.stderr
 
     (suite / "maps/right/scale_kforge.cu").write_text(KERNEL.replace("i < n", "i < n - 1"))
     (suite / "maps/wrong/scale_kforge.cu").write_text(KERNEL)

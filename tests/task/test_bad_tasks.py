@@ -296,3 +296,10 @@ def test_errors_know_their_json(op):
         "hint": "define class Model(nn.Module), a function reference(...), "
         "or a Triton or Helion kernel with its launching function",
     }
+
+
+def test_a_candidate_in_the_place_of_a_task(op):
+    """Both files the wrong way round: the hint says which comes first."""
+    with pytest.raises(KforgeError) as caught:
+        load_task(op("import torch\nclass ModelNew(torch.nn.Module):\n    pass\n"))
+    assert caught.value.hint == "it defines ModelNew, so it is a candidate: op.py comes first"

@@ -82,7 +82,8 @@ def assemble(evaluation: Evaluation, status: Status, seconds: float) -> Report:
     if facts is not None:
         cases = Counter(case.variant for case in evaluation.asked)
         left = [str(v) for v in facts.variants if v and cases[v] == 1 and not task.gradients]
-        words = f"input variants {', '.join(left)}: one case each in plan {evaluation.plan.name}"
+        plural = "s" if len(left) > 1 else ""
+        words = f"more than one case of input variant{plural} {', '.join(left)} (plan {evaluation.plan.name})"
         not_tested += [words] if left else []
         not_tested += facts.skipped
     asked, dropped = _counts(evaluation)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kforge.export.package import Export
 
-_LEFT = re.compile(r"(?:input )?variants? \d+(?:, \d+)*: ")  # a line of the report's not_tested about whole variants
+# Lines of the report's not_tested about whole variants.
+_LEFT = re.compile(r"variant \d+: |more than one case of input variants? ")
 
 
 def box(sizes: Iterable[Sequence[int]]) -> str:
@@ -28,7 +29,7 @@ def judged_domain(report: Mapping[str, Any] | None, task: str, judge: str) -> di
 
 
 def left_out(report: Mapping[str, Any] | None) -> list[str]:
-    """The input variants that were not judged, with the reason."""
+    """The input variants that were not judged, or by one case alone, with the reason."""
     return [text for text in (report or {}).get("not_tested") or () if _LEFT.match(text)]
 
 

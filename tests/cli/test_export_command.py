@@ -49,7 +49,7 @@ def test_accept_undo_and_export(project: Path) -> None:
     assert (code, said["status"], said["entry"]) == (0, "verified", 1)
     assert [Path(f).name for f in said["files"]] == ["shift_kforge.cu", "shift_kforge.py"]
     assert said["domain"]["sizes"] == {"x": [[5, 6], [24, 24]]}
-    assert said["domain"]["left_out"] == ["input variants 1: one case each in plan quick"]
+    assert said["domain"]["left_out"] == ["more than one case of input variant 1 (plan quick)"]
     assert "judged on sizes x 5..6 x 24\n" in narrated
     assert "kforge verify shift.py out/shift_kforge.py --plan full" in narrated
     options = ("--plan", "none", "--no-build")

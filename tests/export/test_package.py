@@ -96,11 +96,11 @@ def test_domain_is_what_was_judged(judged: Judged, tmp_path: Path) -> None:
     exported = _export(judged, tmp_path / "to")
     told = exported.as_dict()["domain"]
     assert (told["sizes"], told["dtypes"]) == ({"x": [[5, 6], [24, 24]]}, [["float32"]])
-    assert told["left_out"] == ["input variants 1: one case each in plan quick"]
+    assert told["left_out"] == ["more than one case of input variant 1 (plan quick)"]
     first = exported_words(exported.export)[0]
     assert first == "judged on sizes x 5..6 x 24: other calls are computed by the reference"
     readme = " ".join((tmp_path / "to" / "README.md").read_text().split())
-    assert "- x: 5..6 x 24 - not judged: input variants 1: one case each in plan quick" in readme
+    assert "- x: 5..6 x 24 - not judged: more than one case of input variant 1 (plan quick)" in readme
     assert "`get_input_variants()` of `shift.py`" in readme and "--plan full" in readme
 
 

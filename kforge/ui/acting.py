@@ -187,6 +187,8 @@ class Acting(App[int]):
 
     async def take_changes(self, paths: Iterable[Path]) -> None:
         """Files changed on disk: buffers follow; op.py is loaded again, a candidate is judged again."""
+        if not self.query(Desk):
+            return  # the IDE closes: the panes are gone already
         changed = []
         for path in paths:
             try:

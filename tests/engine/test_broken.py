@@ -106,7 +106,6 @@ def test_values(body: str, inputs: str, tmp_path: Path) -> None:
         ("return torch.bincount(x)", "torch.randint(0, 9, (30,))", "bincount"),
         ("return torch.special.airy_ai(x)", "torch.randn(5, 6)", "airy_ai"),
         ("return torch.mode(x, 1).values", "torch.randn(5, 6)", "mode"),
-        ("return x.logsumexp(-1) * 2", "torch.randn(())", ""),
         ("return x.view(torch.int32) + 1", "torch.randn(5, 6)", "view"),
         ("return x.norm() * torch.gather(x.norm(), 0, torch.tensor(0))", "torch.randn(5, 6)", "gather"),
     ],

@@ -59,7 +59,9 @@ def test_no_name_leads_out(box: Toolbox, use: Use, tmp_path: Path, name: str) ->
         use("read_file", name=name),
         use("edit_file", name=name, old="root", new="evil"),
     ):
-        assert result.is_error and "is no name of a file here" in result.text
+        assert result.is_error and any(
+            w in result.text for w in ("is no name of a file here", "name is no Unicode text")
+        )
     assert not name or use("evaluate", module=name).is_error
     assert sorted(path for path in tmp_path.rglob("*") if path != box.folder) == before
 

@@ -145,7 +145,7 @@ def test_a_stop_while_the_task_is_read_ends_the_call(desk: Desk, monkeypatch: py
         ("absent.py", ".", "no such file"),
         ("loop.py", ".", "no such file"),
         ("a" * 5000, ".", "no such file"),
-        ("\ud800.py", ".", "is no path"),
+        ("\ud800.py", ".", "is no Unicode text"),
         ("pipe.py", ".", "no such file"),
         ("softmax.py", "..", "outside of the workspace"),
         ("softmax.py", "linked", "outside of the workspace"),

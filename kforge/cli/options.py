@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -172,3 +173,14 @@ def read_candidate_path(path: Path) -> Path:
         hint = "import its class Settings where you use the reference; kernels are in *_kforge.py"
         raise UsageError(f"{path.name} holds settings of torch and no kernel", hint)
     return path
+
+
+def emulator_ahead(device: str, plan: str) -> AbstractContextManager[None]:
+    """While the block works, what the emulator lacks is compiled beside it; nothing where a GPU will do the work."""
+    from kforge.kernel.build.toolchain import driver_version
+    from kforge.kernel.emulator.ahead import compiled_ahead
+    from kforge.kernel.emulator.mode import Kind
+
+    if device.startswith("cuda") or (device == "auto" and driver_version() is not None):
+        return nullcontext()
+    return compiled_ahead([Kind.FAST] if plan == "quick" else list(Kind))

@@ -102,7 +102,7 @@ def suggest(
     from kforge.cli.progress import Progress
 
     source = read_source(task)  # op.py may move or remove itself
-    with Progress() as progress:
+    with options.emulator_ahead(chosen.device, chosen.plan), Progress() as progress:
 
         def emit(kind: str, data: Mapping[str, Any]) -> None:
             progress(kind, data)

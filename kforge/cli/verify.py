@@ -111,7 +111,7 @@ def _judge(out: output.Output, task: Path, module: Path, chosen: VerifyOptions) 
     from kforge.agent.verify import verify as run
     from kforge.cli.progress import Progress
 
-    with Progress() as progress:
+    with options.emulator_ahead(chosen.device, chosen.plan), Progress() as progress:
 
         def emit(kind: str, data: Mapping[str, Any]) -> None:
             progress(kind, data)

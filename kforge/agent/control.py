@@ -31,13 +31,13 @@ class Control:
     """
 
     def __init__(self, on_steer: Told | None = None) -> None:
-        self._lock = threading.RLock()
-        self._order = threading.RLock()  # from a change of the steers until it is told; taken before _lock
+        self._lock = threading.RLock()  # of stopping
+        self._steering = threading.RLock()  # of the steers: from a change until it is told
         self._stopped = threading.Event()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._keys = itertools.count()
         self._last = 0  # id of a steer
-        self._pending: list[Steer] = []
+        self._pending: tuple[Steer, ...] = ()  # replaced as a whole: who reads it waits for nobody
         self.on_steer = on_steer
 
     # stopping
@@ -95,11 +95,10 @@ class Control:
         if not text.strip():
             raise UsageError("a steer needs words")
         _check_length(text)
-        with self._order:
-            with self._lock:
-                self._last += 1
-                steer = Steer(self._last, text.strip(), when)
-                self._pending.append(steer)
+        with self._steering:
+            self._last += 1
+            steer = Steer(self._last, text.strip(), when)
+            self._pending = (*self._pending, steer)
             self._tell(steer, "received")
         return steer
 
@@ -108,27 +107,26 @@ class Control:
         if not text.strip():
             raise UsageError("a steer needs words", "drop it instead")
         _check_length(text)
-        with self._order:
-            with self._lock:
-                place = self._place(id)
-                steer = self._pending[place] = replace(self._pending[place], text=text.strip())
+        with self._steering:
+            old = self._waiting(id)
+            steer = replace(old, text=text.strip())
+            self._pending = tuple(steer if other is old else other for other in self._pending)
             self._tell(steer, "edited")
         return steer
 
     def drop(self, id: int) -> Steer:
         """Take a steer back that was not taken yet. UsageError where it was, or never existed."""
-        with self._order:
-            with self._lock:
-                steer = self._pending.pop(self._place(id))
+        with self._steering:
+            steer = self._waiting(id)
+            self._pending = tuple(other for other in self._pending if other is not steer)
             self._tell(steer, "dropped")
         return steer
 
     def take(self, queued: bool = False) -> list[Steer]:
         """The steers that are due, in order, each handed out once. queued: between attempts, the queued ones too."""
-        with self._order:
-            with self._lock:
-                taken = [steer for steer in self._pending if queued or steer.when == "now"]
-                self._pending = [steer for steer in self._pending if steer not in taken]
+        with self._steering:
+            taken = [steer for steer in self._pending if queued or steer.when == "now"]
+            self._pending = tuple(steer for steer in self._pending if steer not in taken)
             for steer in taken:
                 self._tell(steer, "taken")
         return taken
@@ -136,20 +134,19 @@ class Control:
     @property
     def pending(self) -> tuple[Steer, ...]:
         """The steers that were not taken yet, in order."""
-        with self._lock:
-            return tuple(self._pending)
+        return self._pending
 
     def restore(self, steers: Sequence[Steer], last: int) -> None:
         """The steers that a resumed run had not taken, and the last id it gave; nobody is told, the log knows them."""
-        with self._lock:
-            self._pending = [*steers, *self._pending]
+        with self._steering:
+            self._pending = (*steers, *self._pending)
             self._last = max(self._last, last)
 
-    def _place(self, id: int) -> int:
-        place = next((n for n, steer in enumerate(self._pending) if steer.id == id), None)
-        if place is None:
+    def _waiting(self, id: int) -> Steer:
+        found = next((steer for steer in self._pending if steer.id == id), None)
+        if found is None:
             raise UsageError(f"steer {id} is not waiting", "it was taken or dropped already")
-        return place
+        return found
 
     def _tell(self, steer: Steer, state: str) -> None:
         if self.on_steer is not None:

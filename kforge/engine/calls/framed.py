@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from kforge.engine.calls import halved
-from kforge.engine.calls.implicit import OWN_RATE, STEP, Frame, around_of, form_of, per_place
+from kforge.engine.calls.implicit import OWN_RATE, Frame, form_of, on_the_host, over_places, per_place
 from kforge.engine.calls.vendor import RATES, CallStep, Lowering
 from kforge.engine.emit.kernelcode import Constant, KernelCode, alone, render
 
@@ -42,7 +42,7 @@ def seconds(frame: Frame, values: int) -> float:
 def lowering(step: CallStep) -> Lowering:
     """The moving of both operands; filters that are parameters are moved ahead of time."""
     call, frame = step.call, step.call.facts["frame"]
-    rank, dtype = len(frame.kernel), step.result.dtype
+    dtype = step.result.dtype
     form = form_of(frame, call.keywords)
     weight = step.operands[1]
     as_it_is = weight.shape == weight.buffer.shape and weight.order == tuple(sorted(weight.order))
@@ -50,23 +50,14 @@ def lowering(step: CallStep) -> Lowering:
     name = f"operands_of_{call.operator}_{form}_in_16_bits"
     names = {"images": f"frame_of_{form}", "filters": f"move_filters_{form}"}
     facts = {**per_place(frame), "padded": frame.padded, "depth": frame.depth, "taps": frame.taps}
-    ones = ", 1" * (3 - rank)
-    around = around_of(frame)
     helper = render(
         "candidate/frames_of_convolution.py.j2",
+        **on_the_host(frame, "frames"),
         name=name,
         moved=f"moved_{form}",
         operator=call.operator,
         dtype=dtype,
-        frame=", ".join(around),
-        values=frame.padded * prod(frame.phases),
-        padded=frame.padded,
-        depth=frame.depth,
-        overlapping=frame.together > 1,
         kept=kept,
-        frame_values=" * ".join(f"({size})" if " " in size else size for size in around),
-        x_sizes=ones + "".join(f", x.shape[{2 + k}]" for k in range(rank)),
-        frame_sizes=ones + "".join(f", frames.shape[{1 + k}]" for k in range(rank)),
         names=names,
     ).rstrip()
 
@@ -84,16 +75,4 @@ def _kernel(kind: str, name: str, facts: Mapping[str, object], frame: Frame) -> 
     if kind == "filters":
         constants: dict[str, Constant] = {"BLOCK": 256}
         return alone(name, FRAMED, text, (), constants, grid="filters", block="BLOCK", types={"T": "weight"})
-    channels = min(STEP, frame.padded)
-    lines = f"{prod(frame.phases)} * padded" if prod(frame.phases) > 1 else "padded"
-    return alone(
-        name,
-        FRAMED,
-        text,
-        ("pack",),
-        {"BLOCK": 256, "CHANNELS": channels, "POINTS": min(256, 4096 // channels)},
-        grid=f"(ceil_div(frame_d * frame_h * frame_w, POINTS) * ceil_div({lines}, CHANNELS), images)",
-        block="BLOCK",
-        tune={"POINTS": (256, 128, 64, 32)},
-        types={"T": "x"},
-    )
+    return over_places(name, FRAMED, text, ("pack",), frame, types={"T": "x"})

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kforge.engine.calls import halved
 from kforge.engine.calls.vendor import CallStep, Lowering
@@ -131,25 +131,15 @@ def lowering(step: CallStep) -> Lowering:
         "depth": frame.depth,
     }
     names = {"images": f"frame_images_{form}", "filters": f"halve_filters_{form}", "outputs": f"mend_outputs_{form}"}
-    sizes = [f"x.shape[{2 + k}]" for k in range(rank)]
-    ones = ", 1" * (3 - rank)
-    out = [_out(frame, axis, size, 0) for axis, size in enumerate(sizes)]
-    around = around_of(frame)
+    out = [_out(frame, axis, f"x.shape[{2 + axis}]", 0) for axis in range(rank)]
     helper = render(
         "candidate/operands_of_convolution.py.j2",
+        **on_the_host(frame, "x_halves"),
         name=name,
         operator=call.operator,
         out=", ".join(out),
-        frame=", ".join(around),
-        padded=frame.padded,
-        values=frame.padded * prod(frame.phases),
-        depth=frame.depth,
-        overlapping=frame.together > 1,
-        frame_values=" * ".join(f"({size})" if " " in size else size for size in around),
         small=halved.SMALL,
-        x_sizes=ones + "".join(f", {size}" for size in sizes),
-        frame_sizes=ones + "".join(f", x_halves.shape[{1 + k}]" for k in range(rank)),
-        y_sizes=ones + "".join(f", full.shape[{2 + k}]" for k in range(rank)),
+        y_sizes=_three_sizes("full", 2, rank),
         keywords="".join(f", {key}={value!r}" for key, value in call.keywords.items()),
         names=names,
     ).rstrip()
@@ -174,9 +164,44 @@ def per_place(frame: Frame) -> dict[str, tuple[int, ...]]:
     return {key: halved._three(getattr(frame, key), fill) for key, fill in fills.items()}
 
 
-def around_of(frame: Frame) -> list[str]:
-    """The sizes of the frame of images `x`, as the host writes them."""
-    return [_out(frame, axis, f"x.shape[{2 + axis}]", more) for axis, more in enumerate(frame.deep)]
+def on_the_host(frame: Frame, held: str) -> dict[str, object]:
+    """What the host writes of the frame of images `x`. held: the variable that has the images in it."""
+    around = [_out(frame, axis, f"x.shape[{2 + axis}]", more) for axis, more in enumerate(frame.deep)]
+    rank = len(frame.kernel)
+    return {
+        "frame": ", ".join(around),
+        "frame_values": " * ".join(f"({size})" if " " in size else size for size in around),
+        "x_sizes": _three_sizes("x", 2, rank),
+        "frame_sizes": _three_sizes(held, 1, rank),
+        "values": frame.padded * prod(frame.phases),
+        "padded": frame.padded,
+        "depth": frame.depth,
+        "overlapping": frame.together > 1,
+    }
+
+
+def over_places(name: str, schedule: str, text: str, helpers: tuple[str, ...], frame: Frame, **more: Any) -> KernelCode:
+    """The kernel of one pass that moves images into a frame. more: as KernelCode has it."""
+    channels, lines = min(STEP, frame.padded), "padded"
+    if prod(frame.phases) > 1:
+        lines = f"{prod(frame.phases)} * padded"
+    constants: dict[str, Constant] = {"BLOCK": 256, "CHANNELS": channels, "POINTS": min(256, 4096 // channels)}
+    return alone(
+        name,
+        schedule,
+        text,
+        helpers,
+        constants,
+        grid=f"(ceil_div(frame_d * frame_h * frame_w, POINTS) * ceil_div({lines}, CHANNELS), images)",
+        block="BLOCK",
+        tune={"POINTS": (256, 128, 64, 32)},
+        **more,
+    )
+
+
+def _three_sizes(tensor: str, first: int, rank: int) -> str:
+    """Arguments of a launch: the sizes of a tensor from dimension `first` on, as of three dimensions."""
+    return ", 1" * (3 - rank) + "".join(f", {tensor}.shape[{first + k}]" for k in range(rank))
 
 
 def _out(frame: Frame, axis: int, size: str, more: int) -> str:
@@ -195,17 +220,5 @@ def _sum(text: str, more: int) -> str:
 def _kernel(kind: str, name: str, facts: Mapping[str, object], frame: Frame) -> KernelCode:
     if kind != "images":
         return halved._kernel(kind, name, facts, STEP)
-    channels, lines = min(STEP, frame.padded), "padded"
-    if prod(frame.phases) > 1:
-        lines = f"{prod(frame.phases)} * padded"
-    constants: dict[str, Constant] = {"BLOCK": 256, "CHANNELS": channels, "POINTS": min(256, 4096 // channels)}
-    return alone(
-        name,
-        IMPLICIT,
-        render("cuda/halves_images_padded.cu.j2", name=name, **facts),
-        ("pack", "halves", "counted"),
-        constants,
-        grid=f"(ceil_div(frame_d * frame_h * frame_w, POINTS) * ceil_div({lines}, CHANNELS), images)",
-        block="BLOCK",
-        tune={"POINTS": (256, 128, 64, 32)},
-    )
+    text = render("cuda/halves_images_padded.cu.j2", name=name, **facts)
+    return over_places(name, IMPLICIT, text, ("pack", "halves", "counted"), frame)
